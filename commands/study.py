@@ -38,7 +38,7 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
     name, definition = path.stem, load_study(path)
     from lib.artifacts import write_metrics
     from lib.studies.experiments import made_from, run_study
-    from lib.studies.pages import write_pages
+    from lib.studies.pages import RESULTS, write_pages
     from lib.studies.results import study_metrics
 
     # The pages are written from this file only, so that --pages needs no experiment.
@@ -51,18 +51,15 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
             signal.signal(signal.SIGHUP, signal.default_int_handler)
         # Read before the experiments run: files may be edited in these hours.
         origin, content = made_from(), read_yaml(PARAMS_FILE)
-        # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
-        # Variant -> problems in each validation while it trains, at most: a set may have fewer.
         num_validated = {
             each: with_params(content, variant, origin=each).validation.num_problems
             for each, variant in definition.variants.items()
         }
         metrics = study_metrics(definition, outcome, num_validated=num_validated)
         write_metrics(numbers, metrics, made_from=origin)
-    # Only the committed studies feed README's table.
-    readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, definition, out, readme=readme):
-        # The verdicts are Markdown; a terminal shows them without marks.
+    # Only the committed studies feed the tables of results.
+    page = RESULTS if out == OUT else None
+    for verdict in write_pages(name, definition, out, results=page):
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")

@@ -28,7 +28,7 @@ def main(params_file: Path, completions: Path, **outputs: Path) -> None:
     # of reward should start at once.
     from lib.grading.grade import grade
 
-    click.echo(grade(params, completions, **outputs))
+    click.echo(grade(params.reward, completions, **outputs))
 
 
 if __name__ == "__main__":

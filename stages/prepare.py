@@ -5,6 +5,7 @@ Params: seed, torch_threads, model, prompt, prepare, validation.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -52,6 +53,7 @@ def main(
     from lib.problems import prepare as sets
     from lib.problems.selection import token_counter
     from lib.prompts import prompt_format, save_prompt, system_prompt
+    from lib.rewards.rollout import task_fault
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
@@ -60,7 +62,8 @@ def main(
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     # Sets need not fit into memory: `gathered` reads them from Arrow files in a scratch folder,
     # which is deleted at the end of the block.
-    with _recovery(), sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
+    task = partial(task_fault, prompt_format=own_format) if own_format.is_task else None
+    with _recovery(), sets.gathered_sets(section, seed=seed, raw=raw, task=task) as gathered:
         texts = sets.tokenizer_problems(gathered)
         # A tiny model's tokenizer is trained on these problems; a downloaded model keeps its own.
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
@@ -87,7 +90,6 @@ def main(
             positions=read_max_positions(base) if of_model else model.max_seq_length,
         )
         sets.write_sets(gathered, problems, validation=validation)
-        # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
         summary = list(sets.set_lines(gathered))
     write_metrics(metrics, figures)

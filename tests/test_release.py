@@ -12,8 +12,9 @@ from bench.release.check import faults
 from tests.conftest import ROOT, run_command
 
 CHANGES = {
-    "README.md": ("GRPO gains 29.3 points", "GRPO gains 29.4 points", ": 29.4;", "has 29.3"),
-    "docs/studies.md": ("loses 4.6 points", "loses 5.6 points", ": 5.6;", "has 4.6"),
+    "README.md": ("| 58.7 |", "| 58.8 |", ": 58.8;", "has 58.7"),
+    "docs/results.md": ("loses 4.6 points", "loses 5.6 points", ": 5.6;", "has 4.6"),
+    "docs/compare.md": ("−1.2    −3.5", "−1.3    −3.5", ": −1.3;", "example.json has −1.2"),
     "docs/statistics.md": ("96.0 (93.5)", "1.5 (93.5)", ": 1.5;", "has 96.0"),
     "reports/studies/seeds/study.md": ("4.7 hours", "4.8 hours", ": 4.8;", "has 4.7"),
     "reports/metrics/sft.json": ("0.279499", "0.27", "release.json records", "dvc.lock records"),
@@ -47,7 +48,7 @@ def test_a_changed_number_is_named_with_file_and_value(published):
     assert {line.split(":")[0] for line in found} == {*CHANGES}
 
 
-def test_a_release_runs_what_readme_quotes_then_writes(monkeypatch):
+def test_a_release_runs_what_pages_quote_then_writes(monkeypatch):
     monkeypatch.chdir(ROOT)
     names = [step.name for step in steps("1.1.0")]
     assert [name for name in names if "study" in name] == [

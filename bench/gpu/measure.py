@@ -169,7 +169,7 @@ def training(
     """Train; return seconds of a step, tokens a second, memory beside the plan's, and settings."""
     from transformers import TrainerCallback
 
-    from lib.training.phase.tracking import SECONDS
+    from lib.training.phase.console import SECONDS
 
     ends: list[float] = []
     generated: list[float] = []

@@ -22,7 +22,7 @@ import click
 
 from bench.release.check import faults, file_md5
 from bench.release.example import EXPERIMENT, RECORD, grades_of
-from bench.release.pages import README, REPORTS, pages, plan_pages
+from bench.release.pages import REPORTS, pages, plan_pages
 from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.core.git import git
@@ -31,7 +31,7 @@ from lib.params.load import nearest_preset, read_yaml
 from lib.report.release import LOCK, RELEASE, release_name, stage_sources
 from lib.studies.definition import STUDIES, load_study
 from lib.studies.experiments import made_from
-from lib.studies.pages import START, write_pages
+from lib.studies.pages import RESULTS, START, write_pages
 from tests.conftest import ROOT
 
 PROVENANCE, PUBLISHED = Path("reports/provenance"), Path("reports/release")
@@ -48,13 +48,13 @@ class Step:
 
 def steps(version: str) -> list[Step]:
     """List the steps of a release in their order."""
-    studies = readme_studies()
+    studies = published_studies()
     dvc_repro = ("-m", "dvc", "repro")
     return [
         Step(f"write version {version}", lambda: write_version(version)),
         Step("run the default: dvc repro", lambda: python(*dvc_repro)),
         *(Step(f"run the study {name}", functools.partial(run_study, name)) for name in studies),
-        Step("run README's example: half of GRPO's steps", run_example),
+        Step("run the example: half of GRPO's steps", run_example),
         Step(f"copy {PROVENANCE} to {PUBLISHED}", copy_provenance),
         Step("write pages, figures and tables from the files", lambda: render(with_plan=True)),
         Step(f"write {RELEASE}", lambda: write_release(version, studies)),
@@ -63,9 +63,9 @@ def steps(version: str) -> list[Step]:
     ]
 
 
-def readme_studies() -> list[str]:
-    """List the studies whose tables README has."""
-    text = README.read_text("utf-8")
+def published_studies() -> list[str]:
+    """List the studies whose tables docs/results.md has."""
+    text = RESULTS.read_text("utf-8")
     return [path.stem for path in sorted(STUDIES.glob("*.yaml")) if START.format(path.stem) in text]
 
 
@@ -103,7 +103,7 @@ def write_version(version: str) -> None:
 
 
 def run_example() -> None:
-    """Run README's changed default as an experiment, and store both sides' grades."""
+    """Run the changed default of docs/compare.md as an experiment, and store both sides' grades."""
     known = git("for-each-ref", "--format=%(refname:lstrip=-1)", "refs/exps").split()
     if EXPERIMENT not in known:
         changed = ("-S", "grpo.max_steps=50", "grade@grpo")

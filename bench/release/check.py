@@ -15,12 +15,12 @@ from typing import Any
 import click
 
 from bench.release.example import RECORD, rate
-from bench.release.pages import NUMBER, README, REPORTS, Page, pages
+from bench.release.pages import NUMBER, REPORTS, Page, pages
 from lib.artifacts import read_json
 from lib.params.load import read_yaml
 from lib.report.comparisons import MEASURES
 from lib.report.release import LOCK, RELEASE, project_version, read_release, stage_sources
-from lib.studies.pages import START
+from lib.studies.pages import RESULTS, START
 from tests.conftest import ROOT
 
 REMEDY = "`python -m bench.release --pages` writes the pages from the files"
@@ -65,8 +65,8 @@ def release_faults(release: dict[str, Any]) -> Iterator[str]:
     ]:
         yield f"reports/metrics/report.json: measured_on {measured}; {RELEASE} {release['device']}"
     for name, origin in release["studies"].items():
-        if START.format(name) not in README.read_text("utf-8"):
-            yield f"{README}: no table of the study {name}, which {RELEASE} names"
+        if START.format(name) not in RESULTS.read_text("utf-8"):
+            yield f"{RESULTS}: no table of the study {name}, which {RELEASE} names"
         if (own := read_json(REPORTS / name / "study.json")["made_from"]) != origin:
             yield f"{REPORTS / name}/study.json: made_from {own}; {RELEASE} has {origin}"
 
@@ -76,7 +76,7 @@ def file_md5(path: str) -> str:
 
 
 def example_faults() -> Iterator[str]:
-    """Compare the run that README's example starts from with the default run's rates."""
+    """Compare the run that the example starts from with the default run's rates."""
     grades = read_json(RECORD)
     exported = read_json(Path("reports/metrics/report.json"))["exported"]
     for mode, measure in MEASURES.items():

@@ -1,6 +1,6 @@
-"""README's example: the default against half of its GRPO steps, as `make compare` prints it.
+"""The example of docs/compare.md: the default against half of its GRPO steps.
 
-`make release` runs both, as README's commands would, and stores their grades.
+`make release` runs both, as its commands would, and stores their grades.
 """
 
 import re
@@ -71,7 +71,7 @@ def printed(grades: Grades) -> str:
     return re.sub(r"\x1b\[\d*m", "", lines)
 
 
-def with_example(readme: str, grades: Grades) -> str:
-    """Replace the output of `make compare` in `readme`, up to the next command."""
-    before, command, rest = readme.partition("make repro && make compare\n")
+def with_example(page: str, grades: Grades) -> str:
+    """Replace the output of `make compare` in `page`, up to the next command."""
+    before, command, rest = page.partition("make repro && make compare\n")
     return f"{before}{command}...\n{printed(grades)}\n{rest[rest.index('$ ') :]}"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.coverage.__main__ import RESULTS, problems_table, seeds_table
+from bench.coverage.__main__ import RESULTS as COVERAGE
+from bench.coverage.__main__ import problems_table, seeds_table
 from bench.grpo.page import FOLDER as GRPO
 from bench.grpo.page import render
 from bench.release.example import RECORD, with_example
@@ -16,10 +17,10 @@ from lib.params.load import read_yaml
 from lib.planning.memory import shape_of
 from lib.planning.plan import CARDS_GB, in_bytes, phases_of
 from lib.studies.definition import STUDIES, load_study
-from lib.studies.pages import START, study_markdown, with_rates
+from lib.studies.pages import RESULTS, START, study_markdown, with_rates
 from tests.conftest import ROOT
 
-README = Path("README.md")
+COMPARE = Path("docs/compare.md")
 STATISTICS, PRESETS = Path("docs/statistics.md"), Path("docs/presets.md")
 REPORTS = Path("reports/studies")
 FIGURES = Path(__file__).with_name("figures.yaml")
@@ -49,12 +50,12 @@ def pages() -> Iterator[Page]:
         study, metrics = load_study(STUDIES / f"{name}.yaml"), read_json(numbers)
         text = study_markdown(name, study, metrics)
         yield Page(numbers.with_name("study.md"), numbers, lambda _, text=text: text)
-        if START.format(name) in README.read_text("utf-8"):
+        if START.format(name) in RESULTS.read_text("utf-8"):
             arguments = name, study, metrics
-            yield Page(README, numbers, lambda text, own=arguments: with_rates(text, *own))
+            yield Page(RESULTS, numbers, lambda text, own=arguments: with_rates(text, *own))
     example = read_json(RECORD)
-    yield Page(README, RECORD, lambda text: with_example(text, example))
-    results = RESULTS.relative_to(ROOT)
+    yield Page(COMPARE, RECORD, lambda text: with_example(text, example))
+    results = COVERAGE.relative_to(ROOT)
     coverage = read_json(results)
     for table in (problems_table(coverage["problems"]), seeds_table(coverage["seeds"])):
         yield Page(STATISTICS, results, lambda text, table=table: with_table(text, table))

@@ -1,11 +1,12 @@
 """A completion as generated, and as a stored row; judged, it is a `Rollout` (lib/rewards)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import read_records
+from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
 """Finish reason: the model's end token, a stop string, or the length limit."""
@@ -143,3 +144,41 @@ def read_rollouts(path: Path) -> Iterator[Mapping[str, Any]]:
         what="a rollout of training",
         remedy="`grpo` writes this file: run `dvc repro`",
     )
+
+
+def describe_selection(phase: str, best: Mapping[str, float]) -> str:
+    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy.
+
+    Args:
+        phase: `sft`, `dpo` or `grpo`.
+        best: the validation point: its `step` of `last_step`, chosen among `num_points` by
+            `answer_accuracy` (a share) on `num_problems` problems.
+    """
+    return (
+        f"{phase} hands on step {best['step']} of {best['last_step']}: of {best['num_points']} "
+        f"validation points it has the highest accuracy on {best['num_problems']} held-back "
+        f"problems, {100 * best['answer_accuracy']:.1f} %. As a maximum of noisy numbers, this is "
+        "higher than on new problems. Benchmarks played no part in the choice"
+    )
+
+
+def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
+    """Return N, the number of completions per problem; refuse problems with different numbers.
+
+    Args:
+        completions: problem id → its completions, of any kind: only their number counts. At least
+            one problem.
+        what: name of the set, for the message.
+
+    Raises:
+        UserError: problems have different numbers of completions, so pass@k is not comparable.
+    """
+    (first, first_completions), *others = completions.items()
+    expected = len(first_completions)
+    for problem, each in others:
+        if len(each) != expected:
+            raise UserError(
+                f"{what}: problem {first} has {expected} completions and problem {problem} "
+                f"{len(each)}; expected the same number: evaluate again (`dvc repro`)"
+            )
+    return expected

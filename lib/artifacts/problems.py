@@ -12,6 +12,8 @@ from lib.core.errors import UserError
 MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"
 """Tag of instructions: they have no right answer, and are judged outside this pipeline."""
+UNSEEN_EQUATIONS = "unseen_equations"
+"""Tag of benchmark problems with a sequence of equations that is in no training set."""
 RESPONSE = "response"
 """Tag of problems whose solution is a model's whole response, with its spacing unchanged."""
 
@@ -42,6 +44,23 @@ class Problem:
     def create(cls, *, problem: str, reference: str, **fields: Any) -> "Problem":
         """Return a problem with an id derived from its text."""
         return cls(id=content_id(problem), problem=problem, reference=reference, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkSet:
+    """A benchmark for models from outside the pipeline.
+
+    Attributes:
+        path: its file or folder.
+        adapter: the adapter of its rows; '' for the pipeline's own records.
+        num_repeated: number of rows left out, since they repeat a problem.
+    """
+
+    name: str
+    path: Path
+    adapter: str
+    problems: tuple[Problem, ...]
+    num_repeated: int
 
 
 def content_id(text: str) -> str:

@@ -59,6 +59,12 @@ def first_line(error: object) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def shorten(text: str, limit: int) -> str:
+    """Return the first `limit` characters of `text`, with a note on how many are left out."""
+    left_out = len(text) - limit
+    return text if left_out <= 0 else f"{text[:limit]} … ({left_out:,} more characters)"
+
+
 def visible(text: str) -> str:
     """Replace each invisible character by its code point: "a\\u202eb" -> "a⟨U+202E⟩b".
 

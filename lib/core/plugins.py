@@ -3,6 +3,7 @@
     role        named by                        what it is
     rewards     reward.extra                    a function of a `Rollout`, or with TRL's signature
     formats     prompt.format                   a `TaggedFormat` or `BoxedFormat`
+    tasks       prompt.format                   a format with a verdict of its own, `right`
     adapters    `adapter` of a source           a function from a row to the fields of a problem
     objectives  grpo.loss, grpo.advantage       a function of tensors
 
@@ -25,14 +26,19 @@ from typing import Any
 from lib.core.errors import UserError
 
 # "plugins/rewards/examples.py:brevity"; group 1 is the role.
-_NAME = re.compile(r"plugins/(rewards|formats|adapters|objectives)/[a-z0-9_]+\.py:[A-Za-z_]\w*")
+_NAME = re.compile(
+    r"plugins/(rewards|formats|tasks|adapters|objectives)/[a-z0-9_]+\.py:[A-Za-z_]\w*"
+)
 
 
 def is_plugin(name: object, *, role: str = "") -> bool:
-    """Return True if `name` has the form `plugins/<role>/<file>.py:name`; role '' allows all."""
+    """Return True if `name` has the form `plugins/<role>/<file>.py:name`.
+
+    `role` is one role, several as "formats|tasks", or '' for all.
+    """
     # Group 1 of `_NAME` is the role.
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
-    return match is not None and role in ("", match[1])
+    return match is not None and (not role or match[1] in role.split("|"))
 
 
 def label(name: str) -> str:

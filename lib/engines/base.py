@@ -26,7 +26,6 @@ from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
 from lib.core.errors import UserError, first_line
 from lib.core.process import require
 from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
-from lib.prompts import Message
 
 if TYPE_CHECKING:
     # `lib.inference` reads this module, and is imported without anything heavy.
@@ -228,7 +227,7 @@ def _implementation(name: str) -> type[Engine]:
 
 
 def encode(
-    tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[Message]]
+    tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[dict[str, str]]]
 ) -> list[list[int]]:
     """Apply the chat template to each conversation; return the token ids of the prompts.
 
@@ -284,7 +283,7 @@ def _bounded(name: str) -> Iterator[None]:
 
 
 def _prompt_ids(
-    tokenizer: "PreTrainedTokenizerBase", messages: list[Message], controls: Collection[str]
+    tokenizer: "PreTrainedTokenizerBase", messages: list[dict[str, str]], controls: Collection[str]
 ) -> list[int]:
     """Return the token ids of one prompt, with the texts of control tokens as letters."""
     # The generation prompt opens the assistant's turn.

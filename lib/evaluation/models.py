@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError
 from lib.artifacts import write_json, write_metrics, write_provenance
 from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
-from lib.artifacts.problems import INSTRUCTION
+from lib.artifacts.problems import INSTRUCTION, BenchmarkSet
 from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
@@ -26,7 +26,6 @@ from lib.inference.external import ExternalModel, external_model
 from lib.params import Params
 from lib.params.load import parse_section
 from lib.params.model import Decoding, Evaluate
-from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
 from lib.prompts.formats import conversation
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from lib.models.files import describe_selection
+from lib.artifacts.completions import describe_selection
 from lib.params import Params
 from lib.params.data import Benchmark, Ingredient, hub_splits
 from lib.params.model import HUB_ID, PIP, Decoding

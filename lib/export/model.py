@@ -26,7 +26,6 @@ from lib.core.plugins import plugin_hashes
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.transformers import TransformersEngine
-from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.harness import write_task
 from lib.export.reload import (
@@ -44,7 +43,7 @@ from lib.models.pretrained import load_tokenizer
 from lib.models.runtime import released_memory
 from lib.params import Params
 from lib.params.data import GeneratorSource
-from lib.params.model import Evaluate
+from lib.params.model import VERIFIED_BATCH, VERIFIED_TOKENS, Evaluate
 from lib.prompts import (
     Generation,
     Message,
@@ -249,7 +248,7 @@ def write_model(
     tokenizer, adapter = load_tokenizer(checkpoint), is_adapter(checkpoint)
     greedy = Sampling(
         num_completions=1,
-        max_new_tokens=min(evaluate.max_new_tokens, MOST_TOKENS),
+        max_new_tokens=min(evaluate.max_new_tokens, VERIFIED_TOKENS),
         temperature=0.0,
         stop_strings=stop_strings,
     )
@@ -257,7 +256,7 @@ def write_model(
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
-    engine = TransformersEngine(weights, tokenizer, batch_size=BATCH)
+    engine = TransformersEngine(weights, tokenizer, batch_size=VERIFIED_BATCH)
     # [P] token ids, one completion per prompt. All forms are scored on these tokens: if each form
     # generated its own, a near-tie between two tokens would make the rest of a text differ.
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]

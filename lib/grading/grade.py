@@ -14,11 +14,9 @@ from lib.artifacts import read_records, write_jsonl, write_metrics, write_proven
 from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
-from lib.params.schema import Params
-from lib.params.training import Reward
 from lib.prompts import prompt_format
 from lib.rewards.functions import FormatError
-from lib.rewards.grading import Grading
+from lib.rewards.grading import Grading, RewardSettings
 from lib.rewards.rollout import Rollout
 from reckon_verifier import counters
 
@@ -36,7 +34,7 @@ FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 
 
 def grade(
-    params: Params,
+    reward: RewardSettings,
     completions: Path,
     *,
     graded: Path,
@@ -56,12 +54,12 @@ def grade(
     Returns:
         The headline numbers as lines for the terminal.
     """
-    summary, faults = grade_file(completions, graded, reward=params.reward)
+    summary, faults = grade_file(completions, graded, reward=reward)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
     write_provenance(
         provenance,
-        settings=params.model_dump(include={"reward"}),
+        settings={"reward": reward.model_dump()},
         inputs={"completions": completions},
         verifier={"code": verifier_code(), **faults},
     )
@@ -69,7 +67,7 @@ def grade(
 
 
 def grade_file(
-    completions: Path, graded: Path, *, reward: Reward
+    completions: Path, graded: Path, *, reward: RewardSettings
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """Grade a JSONL file of completions, and write the grades in the same order.
 
@@ -92,7 +90,9 @@ def grade_file(
     return summarise(read_graded(graded)), {name: after[name] - before[name] for name in FAULTS}
 
 
-def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator[GradedCompletion]:
+def grade_rows(
+    rows: Iterable[Mapping[str, Any]], *, reward: RewardSettings
+) -> Iterator[GradedCompletion]:
     """Grade the rows of a completions file, in order; rows of one problem must be adjacent."""
     # Once for each format and length limit.
     grading_for = functools.cache(functools.partial(_grading, reward))
@@ -112,7 +112,9 @@ def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator
             yield graded_completion(rollout, grading=grading, **{key: line[key] for key in PLACE})
 
 
-def _grading(reward: Reward, name: str, tags: tuple[str, ...], max_new_tokens: int) -> Grading:
+def _grading(
+    reward: RewardSettings, name: str, tags: tuple[str, ...], max_new_tokens: int
+) -> Grading:
     """Return a `Grading` with the rewards of params, for completions in a prompt format.
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.

@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion, num_attempts
 from lib.stats import (
     Estimate,
     clustered_mean,
     maj_at_k,
     mean_estimate,
-    num_attempts,
     pass_at_k,
     pass_hat_k,
 )

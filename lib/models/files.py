@@ -211,22 +211,6 @@ def read_selections(checkpoint: Path) -> dict[str, Mapping[str, float]]:
     return dict(read_json(file)) if file.is_file() else {}
 
 
-def describe_selection(phase: str, best: Mapping[str, float]) -> str:
-    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy.
-
-    Args:
-        phase: `sft`, `dpo` or `grpo`.
-        best: the validation point: its `step` of `last_step`, chosen among `num_points` by
-            `answer_accuracy` (a share) on `num_problems` problems.
-    """
-    return (
-        f"{phase} hands on step {best['step']} of {best['last_step']}: of {best['num_points']} "
-        f"validation points it has the highest accuracy on {best['num_problems']} held-back "
-        f"problems, {100 * best['answer_accuracy']:.1f} %. As a maximum of noisy numbers, this is "
-        "higher than on new problems. Benchmarks played no part in the choice"
-    )
-
-
 def tensors_of(path: Path) -> list[str]:
     """Return the names of the tensors in a safetensors file.
 

@@ -30,6 +30,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.core.process import installed_version
 from lib.models.files import GGUF
@@ -54,6 +55,12 @@ FLASH_VERSION = "v3"
 
 CUDA = "cu130"
 """CUDA version of the locked torch."""
+
+RECORD = ".fetched.json"
+"""File of a fetched repository: each file's hash, size and time."""
+
+GIT_DIGITS = 40
+"""Hex digits of Git's hash."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A repository's commit, or a wheel's SHA-256."""
@@ -235,6 +242,7 @@ def find(repository: Repository) -> Path:
         )
     if repository.folder.is_dir():
         # No request is needed: `fetch` renames a folder into place when it is complete.
+        _refuse_changed(repository)
         return repository.folder
     # The Hub has no wheels: only `make fetch` downloads one.
     if repository.kind == "wheel":
@@ -321,9 +329,62 @@ def fetch(repository: Repository) -> Path:
                 _snapshot(repository, local_dir=partial)
         except FAILURES as error:
             raise _explained(repository, error) from error
+        _record(repository, partial)
         # A rename is atomic: other processes see no folder or a complete one.
         partial.rename(folder)
     return folder
+
+
+def _record(repository: Repository, folder: Path) -> None:
+    """Compare downloaded files with the hashes that the Hub names; write hashes, sizes and times.
+
+    The Hub's client keeps each file's ETag: the SHA-256 of a large file, Git's hash of a small one.
+
+    Raises:
+        UserError: a file has another hash.
+    """
+    metadata = folder / ".cache/huggingface/download"
+    record = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() or metadata.parent in path.parents:
+            continue
+        name = str(path.relative_to(folder))
+        etag = metadata / f"{name}.metadata"
+        # Its lines are commit, ETag and time.
+        named = etag.read_text("utf-8").split("\n")[1] if etag.is_file() else ""
+        digest = _digest(path, size=len(named))
+        if COMMIT.fullmatch(named) and digest != named:
+            raise UserError(
+                f"{repository.named_by}: {name} of `{repository}` has hash {digest}, and the Hub "
+                f"names {named}; remove {folder} and run `make fetch`"
+            )
+        record[name] = [digest, path.stat().st_size, path.stat().st_mtime_ns]
+    write_json(folder / RECORD, record)
+
+
+def _digest(path: Path, *, size: int) -> str:
+    """Return a file's hash: Git's, if `size`, its length in hex digits, is 40; else SHA-256."""
+    if size != GIT_DIGITS:
+        return file_sha256(path)
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _refuse_changed(repository: Repository) -> None:
+    """Refuse a fetched file whose content changed: by its size, and by its hash if its time did."""
+    folder = repository.folder
+    record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
+    for name, (digest, size, time) in record.items():
+        path = folder / name
+        stat = path.stat() if path.is_file() else None
+        same = stat is not None and stat.st_size == size
+        if same and stat and stat.st_mtime_ns != time:
+            same = _digest(path, size=len(digest)) == digest
+        if not same:
+            raise UserError(
+                f"{repository.named_by}: {path} is not the file that was fetched; "
+                f"remove {folder} and run `make fetch`"
+            )
 
 
 def _fetch_wheel(wheel: Repository, to: Path) -> None:

@@ -98,7 +98,7 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def strays(folder: Path) -> Iterator[Path]:
-    """Yield each link in a folder that leads out of it; links to weights may.
+    """Yield each link in a folder that leads out of it.
 
     In the Hub's cache (`snapshots/<commit>`), links lead to the repository's `blobs`.
     """
@@ -106,6 +106,5 @@ def strays(folder: Path) -> Iterator[Path]:
     if root.parent.name == "snapshots":
         root = root.parents[1]
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        # Weights are read as safetensors only, and are never copied.
-        if path.suffix != ".safetensors" and not path.resolve().is_relative_to(root):
+        if not path.resolve().is_relative_to(root):
             yield path

@@ -78,7 +78,6 @@ class Optimisation(AdamW):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a message if checkpoints should be kept, but none is saved."""
-        # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
 
@@ -108,7 +107,6 @@ class Sft(Optimisation):
     def contradictions(self) -> Iterator[str]:
         """Yield a message for each fault of the batch sizes, and for packing with grouping."""
         yield from super().contradictions()
-        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
@@ -131,6 +129,9 @@ class Validation(Section):
     headline."""
     num_problems: Positive
     """Most problems of each set, drawn by content hash."""
+    num_samples: Count
+    """Completions sampled per problem at temperature 1, for pass@1, pass@k and the share of
+    distinct ones; 0 for greedy answers only."""
     engine: EngineName
     """Engine that generates the completions; it gets the policy's weights before each
     validation."""
@@ -208,7 +209,6 @@ class Reward(Section):
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
         """Return the settings of shaping rewards, as keyword arguments of `Grading`."""
-        # `Grading` gets names and weights as other arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -231,6 +231,14 @@ class Grpo(Optimisation):
     trl`."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
+    curriculum: Literal["none", "retire", "pool"]
+    """How often a problem is drawn, by the share of right answers in its last group. `none`: once
+    an epoch. `retire`: no more from curriculum_high on, while enough others are left. `pool`: a
+    problem outside of the two bounds a quarter as often as the others."""
+    curriculum_low: Share
+    """Share of right answers up to which a problem is too hard."""
+    curriculum_high: Share
+    """Share of right answers from which a problem is too easy; above curriculum_low."""
     loss: Annotated[str, one_of(tuple(LOSSES), role="objectives")]
     """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
     its gradient (arXiv:2506.13585); `dppo` drops it where a token's probability has moved by more
@@ -304,7 +312,6 @@ class Grpo(Optimisation):
     @property
     def batch_size(self) -> int:
         """The number of completions in an optimiser step."""
-        # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     @property
@@ -321,13 +328,17 @@ class Grpo(Optimisation):
 
     def _step_faults(self) -> Iterator[str]:
         """Yield a message for each fault of the numbers of steps, completions and micro-batches."""
+        if self.curriculum_low >= self.curriculum_high:
+            yield (
+                f"curriculum_low={self.curriculum_low:g} is not below "
+                f"curriculum_high={self.curriculum_high:g}; 0.0 and 0.875 are usual"
+            )
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
         # Optimiser steps on one generation's completions. A checkpoint holds no rollouts, so a run
         # can only resume between two generations.
         steps = self.steps_per_rollout
         if self.save_steps % steps:
-            # The nearest multiples: `below`, where 0 saves none, and `below + steps`.
             below = self.save_steps - self.save_steps % steps
             yield (
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
@@ -335,8 +346,6 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        # A generation of P * G completions is cut into updates, and each update into micro-batches.
-        # `indivisible` yields a message if that is not possible.
         what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
         completions, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
         if completions % updates:

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.problems import Problem, content_id
+from lib.artifacts.problems import UNSEEN_EQUATIONS, Problem, content_id
 from lib.core.errors import UserError
 from lib.params.data import Synthetic
 
@@ -44,8 +44,6 @@ NUM_BUCKETS = 8
 MOST_DRAWS = 10_000
 """Draws of one problem; `NUM_BUCKETS` are enough on average, unless few different ones exist."""
 
-UNSEEN_EQUATIONS = "unseen_equations"
-"""Tag of benchmark problems with a sequence of equations that is in no training set."""
 DISTRACTOR = "distractor"
 """Tag of problems with a fact that the answer does not need."""
 

@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import functools
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -119,8 +119,14 @@ class ProblemSets:
                     yield problem
 
 
+TaskFault = Callable[[Problem], str]
+"""Returns why a task's verdict refuses a problem's own reference; '' if it accepts it."""
+
+
 @contextmanager
-def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
+def gathered_sets(
+    prepare: Prepare, *, seed: int, raw: Path, task: TaskFault | None = None
+) -> Iterator[ProblemSets]:
     """Yield all sets; training sets have no problem of a benchmark, and none that params exclude.
 
     Bad rows and duplicates are dropped from every set. No problem is held back for validation yet.
@@ -130,13 +136,14 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         prepare: the params section.
         seed: seed of the generator.
         raw: the folder of all path sources.
+        task: tries references in place of the maths verifier.
 
     Raises:
         UserError: a source cannot be read or has no good row, a row is bad and `bad_rows` is not
             `drop`, or a training set ends up empty.
     """
     with scratch_folder() as folder:
-        reader = SourceReader(prepare, seed, raw, folder)
+        reader = SourceReader(prepare, seed, raw, folder, task)
         # Benchmarks first: training sets are decontaminated against them.
         benchmarks = {}
         for each in prepare.benchmarks:
@@ -206,6 +213,7 @@ class SourceReader:
     seed: int
     raw: Path
     folder: Path
+    task: TaskFault | None
 
     def training_set(
         self,
@@ -263,6 +271,7 @@ class SourceReader:
                 drops,
                 self.prepare.bad_rows,
                 origin=source_label(source),
+                task=self.task,
                 **row_options,
             )
             table = write_table(self.folder / f"{key}.arrow", rows, drops, source=number)
@@ -295,6 +304,7 @@ def good_rows(
     origin: str = "the source",
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
+    task: TaskFault | None = None,
 ) -> Iterator[Problem]:
     """Yield a source's usable problems; count the bad rows in `drops`, or raise.
 
@@ -304,6 +314,7 @@ def good_rows(
         origin: the source's name in the error of one without rows.
         bare_answers: True if rows without a worked solution are good.
         truths: references by problem id (`truth_from`); they replace the rows' own.
+        task: see `gathered_sets`.
 
     Raises:
         UserError: a bad row unless `bad_rows` is "drop"; no good row; or, whatever `bad_rows`, a
@@ -316,7 +327,7 @@ def good_rows(
             if truths is not None:
                 # '' if the problem is not in that source; `_unusable` refuses an empty reference.
                 problem = dataclasses.replace(problem, reference=truths.get(problem.id, ""))
-            fault = _unusable(problem, bare_answers=bare_answers)
+            fault = _unusable(problem, bare_answers=bare_answers, task=task)
             if not fault:
                 num_good += 1
                 drops.changed.update(row.cleaned)
@@ -355,11 +366,11 @@ def _remedy(row: RawRow, fault: RowFault) -> tuple[str, bool]:
     return mend, fault.reason == "undecidable"
 
 
-def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
+def _unusable(problem: Problem, *, bare_answers: bool, task: TaskFault | None) -> RowFault | None:
     """Return the fault of a problem that its set cannot use; None if the set can use it.
 
     A usable problem has a solution (unless `bare_answers`), and a reference that the verifier can
-    compare answers with; an instruction needs no reference.
+    compare answers with, or that the task accepts; an instruction needs no reference.
     """
     if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
@@ -369,6 +380,9 @@ def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     if not problem.reference:
         detail = "no reference of its own; name a set that has it in `truth_from:`"
         return RowFault("missing_field", field="reference", detail=detail)
+    if task:
+        detail = task(problem)
+        return RowFault("unparseable_answer", field="reference", detail=detail) if detail else None
     if is_placeholder(problem.reference):
         detail = f"{problem.reference!r} stands for no answer"
         return RowFault("placeholder", field="reference", detail=detail)

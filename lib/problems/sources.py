@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from lib.artifacts import json_lines, replacing
-from lib.artifacts.problems import Problem, read_problems
+from lib.artifacts.problems import BenchmarkSet, Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.models.hub import Repository, dataset_repository, find, look_up
@@ -308,23 +308,6 @@ def _saved_rows(path: Path, split: str) -> Iterator[RawRow]:
 def _cause(error: Exception) -> str:
     """Return the cause of one of `_LOADING_ERRORS` on one line."""
     return " ".join(str(error.__cause__ or error).split())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkSet:
-    """A benchmark for models from outside the pipeline.
-
-    Attributes:
-        path: its file or folder.
-        adapter: the adapter of its rows; '' for the pipeline's own records.
-        num_repeated: number of rows left out, since they repeat a problem.
-    """
-
-    name: str
-    path: Path
-    adapter: str
-    problems: tuple[Problem, ...]
-    num_repeated: int
 
 
 def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
@@ -49,8 +50,25 @@ def conversation(problem: str, *, system: str) -> list[Message]:
     return [*first, {"role": "user", "content": problem}]
 
 
+class _Judge:
+    """The verdict of a format's completions: the maths verifier's, unless a task overrides it."""
+
+    @property
+    def is_task(self) -> bool:
+        """True if the format decides by itself which completions are right."""
+        return type(self).right is not _Judge.right
+
+    def right(self, rollout: Any) -> bool | None:
+        """Decide whether a completion, a `lib.rewards.rollout.Rollout`, is right.
+
+        None leaves it to the maths verifier. A subclass in `plugins/tasks` returns a bool, which
+        then counts in every reward, rate, curve and report.
+        """
+        return None
+
+
 @dataclasses.dataclass(frozen=True)
-class TaggedFormat:
+class TaggedFormat(_Judge):
     """A format with reasoning and answer, each between configurable tags.
 
     A target of the format `xml`, with `separator` "\\n":
@@ -236,7 +254,7 @@ def last_box(text: str) -> Box | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxedFormat:
+class BoxedFormat(_Judge):
     """A format with free reasoning that ends in `\\boxed{answer}`, with `TaggedFormat`'s methods.
 
     Attributes:

@@ -2,12 +2,23 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from lib.artifacts.completions import GeneratedCompletion
 from lib.prompts import PromptFormat
 from lib.rewards.functions import RolloutReward, as_messages, reward_function
 from lib.rewards.rollout import Rollout
+
+
+class RewardSettings(Protocol):
+    """The section `reward` of params."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def weights(self) -> Sequence[float]: ...
+    def settings(self, *, max_completion_tokens: int) -> dict[str, Any]: ...
+    def model_dump(self) -> dict[str, Any]: ...
 
 
 class Grading:

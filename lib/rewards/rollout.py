@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
 from lib.artifacts.completions import UNGRADED, Finish
-from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
+from lib.core.plugins import guarded, is_plugin
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from reckon_verifier import Verdict, compare
 from reckon_verifier.choices import parse_mmlu_letter
@@ -118,14 +120,26 @@ class Rollout:
     def compare(self, answer: str | None) -> Verdict:
         """Compare an answer (None equals no reference) with the reference, each text once.
 
-        Rewards may extract different answers, and the verifier may take seconds for one.
+        Rewards may extract different answers, and the verifier may take seconds for one. A task of
+        `plugins/tasks` judges the whole completion, whatever the answer.
         """
+        if self.task_verdict is not None:
+            return self.task_verdict
         answer = answer and answer.strip()
         if answer not in self.verdicts:
             self.verdicts[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
             )
         return self.verdicts[answer]
+
+    @cached_property
+    def task_verdict(self) -> Verdict | None:
+        """The verdict of the format's own `right`; None if the maths verifier judges."""
+        name = self.prompt_format.name
+        # An error names the plugin's line and the completion.
+        with guarded(name, inputs=repr(self.completion[:60])) if is_plugin(name) else nullcontext():
+            right = self.prompt_format.right(self)
+        return None if right is None else Verdict(bool(right), "task")
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -176,6 +190,23 @@ class Rollout:
     def label(self) -> str:
         """Two digits, form and answer: "11" both right, "10" form only, "01" answer only, "00"."""
         return f"{self.format_ok:d}{self.answer_ok:d}"
+
+
+def task_fault(problem: Problem, *, prompt_format: PromptFormat) -> str:
+    """Return why a task's verdict refuses a problem's own reference; '' if it accepts it.
+
+    The completion is the one that SFT would learn. '' too for a format that is no task.
+    """
+    rollout = Rollout(
+        completion=prompt_format.target(solution=problem.solution, reference=problem.reference),
+        reference=problem.reference,
+        problem=problem.problem,
+        tags=problem.tags,
+        prompt_format=prompt_format,
+    )
+    if rollout.task_verdict is None or rollout.answer_ok:
+        return ""
+    return f"`right` of {prompt_format.name} refuses {rollout.completion[:80]!r}"
 
 
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -5,7 +5,7 @@ every standard error of a run is computed over problems (arXiv:2411.00640). In s
 computes it over seeds too.
 """
 
-from lib.stats.attempts import maj_at_k, num_attempts, pass_at_k, pass_hat_k
+from lib.stats.attempts import maj_at_k, pass_at_k, pass_hat_k
 from lib.stats.differences import Difference, independent_difference, paired_difference
 from lib.stats.estimates import (
     Estimate,
@@ -27,7 +27,6 @@ __all__ = [
     "independent_difference",
     "maj_at_k",
     "mean_estimate",
-    "num_attempts",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",

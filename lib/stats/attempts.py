@@ -6,31 +6,7 @@ larger N lowers the variance and does not change the meaning.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from lib.core.errors import UserError
-
-
-def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
-    """Return N, the number of completions per problem; refuse problems with different numbers.
-
-    Args:
-        completions: problem id → its completions; at least one problem.
-        what: name of the set, for the message.
-
-    Raises:
-        UserError: problems have different numbers of completions, so pass@k is not comparable.
-    """
-    (first, first_completions), *others = completions.items()
-    expected = len(first_completions)
-    for problem, each in others:
-        if len(each) != expected:
-            raise UserError(
-                f"{what}: problem {first} has {expected} completions and problem {problem} "
-                f"{len(each)}; expected the same number: evaluate again (`dvc repro`)"
-            )
-    return expected
+from collections.abc import Sequence
 
 
 def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:

@@ -1,4 +1,4 @@
-"""A study's Markdown page, figures and README table, and the HTML page of all studies."""
+"""A study's Markdown page, figures and table of results, and the HTML page of all studies."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,9 @@ from lib.studies.results import claim_verdicts, measure_names
 
 START = "<!-- ./reckon study {} --pages -->"
 END = "<!-- /study -->"
-"""Marks around a study's table in the README."""
+"""Marks around a study's table in `RESULTS`."""
+
+RESULTS = Path("docs/results.md")
 
 FEW_STEPS = 3
 """Curves are not drawn if each has at most this many points."""
@@ -39,7 +41,6 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
-        # Version, commit and device of the experiments.
         made_from=metrics.get("made_from", {}),
     )
 
@@ -50,7 +51,6 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     The first has a panel per measure but entropy. The second is left out if no GRPO variant was
     validated at more than `FEW_STEPS` steps.
     """
-    # Variant → measure → numbers.
     rates = metrics["variants"]
     panels = [
         # `whiskers` draws a dot with its interval for each variant. It colours dots by checkpoint:
@@ -70,13 +70,11 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     ]
     caption = "Means over seeds with 95 % intervals."
     figures = [Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)]
-    # Variant → training step → numbers.
     curves = {
         variant: steps
         for variant, steps in metrics["validation"].items()
         if study.variants[variant].checkpoint == "grpo"
     }
-    # Three points or fewer are no curve.
     if curves and max(map(len, curves.values())) > FEW_STEPS:
         figures.append(_curve_figure(study, metrics, curves))
     return figures
@@ -97,13 +95,11 @@ def _curve_figure(
     # Params of SFT variants without a line. A curve starts from the SFT with its own params. {} is
     # the SFT of params.yaml: curves that change only GRPO's params start from it.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
-    # SFT variant → numbers of its last validation, on the same problems as the curves.
     levels = {
         name: steps[max(steps, key=int)]
         for name, steps in metrics["validation"].items()
         if study.variants[name].checkpoint == "sft" and study.variants[name].params not in starts
     }
-    # JSON has the steps as text; the chart needs numbers, in their order.
     rows: list[dict[str, Any]] = [
         {"step": step, "series": variant, **_bounds(curve[str(step)])}
         for variant, curve in curves.items()
@@ -111,10 +107,8 @@ def _curve_figure(
     ]
     steps_of_curves = [row["step"] for row in rows]
     for variant, numbers in levels.items():
-        # Two points make the horizontal line, over the width of the chart.
         for step in (min(steps_of_curves), max(steps_of_curves)):
             rows.append({"step": step, "series": variant, **_bounds(numbers)})
-    # Of `validation.sets`, which need not have the study's benchmark.
     title = "greedy accuracy on validation problems"
     panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
@@ -131,13 +125,13 @@ def write_pages(
     study: Study,
     folder: Path,
     *,
-    readme: Path | None = None,
+    results: Path | None = None,
 ) -> list[str]:
     """Write the study's page and figures and the page of all studies; return the verdicts.
 
     Args:
         folder: the folder of all studies; its `<name>/study.json` has the numbers.
-        readme: a file in which the table of this study is replaced, if it has one.
+        results: a page in which the table of this study is replaced, if it has one.
 
     Raises:
         UserError: the study has no numbers, or those of other variants, seeds or comparisons.
@@ -145,7 +139,6 @@ def write_pages(
     own = folder / name
     # Read from the file, whose numbers are rounded, so that page and file agree.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
-    # Variant → measure → numbers; {} without a file.
     rates = metrics.get("variants", {})
     # The numbers of any one measure, whose keys "seed_0", … name the seeds: all measures have the
     # same seeds.
@@ -160,7 +153,6 @@ def write_pages(
         for each in study.comparisons
         if each.name not in pairs or each.measure not in {"", *pairs[each.name]}
     ]
-    # An edited definition has other variants, seeds or comparisons than the numbers.
     expected = {f"seed_{seed}" for seed in study.seeds}
     if set(rates) != set(study.variants) or seeds != expected or lacking:
         raise UserError(
@@ -172,25 +164,24 @@ def write_pages(
     page = study_markdown(name, study, metrics)
     (own / "study.md").write_text(page, encoding="utf-8")
     (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
-    if readme:
-        text = with_rates(readme.read_text("utf-8"), name, study, metrics)
-        readme.write_text(text, encoding="utf-8")
+    if results:
+        text = with_rates(results.read_text("utf-8"), name, study, metrics)
+        results.write_text(text, encoding="utf-8")
     return claim_verdicts(study, metrics)
 
 
-def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """Return `readme` with the study's table between its marks; unchanged if it has no marks.
+def with_rates(page: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
+    """Return `page` with the study's table between its marks; unchanged if it has no marks.
 
     Raises:
         UserError: the second mark is missing.
     """
-    # If the README lacks this study's marks, `start` is empty.
-    before, start, rest = readme.partition(START.format(name))
+    before, start, rest = page.partition(START.format(name))
     if not start:
-        return readme
+        return page
     _, end, after = rest.partition(END)
     if not end:
-        raise UserError(f"README.md: no `{END}` after `{start}`")
+        raise UserError(f"{RESULTS}: no `{END}` after `{start}`")
     table = markdown_table(rates_table(study, metrics, what="held-out problems, "))
     return f"{before}{start}\n{table}\n{end}{after}"
 
@@ -202,18 +193,15 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
         metrics: the content of study.json.
         what: beginning of the header, such as "held-out problems, ".
     """
-    # Variant → measure → numbers.
     rates = metrics["variants"]
     rows = tuple(
         (
             f"{measure}, nats" if measure == ENTROPY else measure,
             *(
-                # `_range` gives "53.4 (50.7 to 56.2)": rates by `percent`, entropy always in nats.
                 _range(rates[name][measure], measure, percent).replace(" to ", "–")
                 for name in study.variants
             ),
         )
-        # False sorts before True: the measures on unseen equations come first.
         for measure in sorted(measure_names(metrics), key=lambda name: not name.startswith(UNSEEN))
     )
     header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
@@ -242,7 +230,6 @@ def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
 
 def studies_page(folder: Path) -> str:
     """Return one HTML page of all studies below `folder`, which needs no network."""
-    # Study → its page as HTML.
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
         # Raw HTML is shown as text: study.md needs none, and its texts from the study's YAML file

@@ -18,8 +18,8 @@ from lib.models.files import is_adapter
 from lib.models.load import add_adapter, load_policy
 from lib.models.pretrained import load_tokenizer
 from lib.params.schema import Params
+from lib.training.phase.console import ProgressLines
 from lib.training.phase.setup import Setup, set_optimizer, shared_arguments
-from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
 

@@ -15,8 +15,8 @@ from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
+from lib.training.phase.console import ProgressLines
 from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
-from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
 """Columns of the curve on a progress line."""

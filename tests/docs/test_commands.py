@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts import read_json
 from tests.conftest import ROOT, run_command
 from tests.docs.blocks import Block, blocks_of
 from tests.pipeline.test_end_to_end import Clone, copy_of
@@ -20,7 +21,7 @@ SHOWN = [
     for number, block in enumerate(blocks_of(page))
     if block.script
 ]
-ELSEWHERE = {"compare", "dpo"}
+ELSEWHERE = {"compare", "dpo", "own_task"}
 """Pages with a test of their own: below, and in tests/pipeline/test_end_to_end.py."""
 
 
@@ -67,6 +68,16 @@ def ran(smoke_run, tmp_path_factory):
 def test_the_commands_of_a_page_run(ran, page):
     try:
         run_page(page, ran)
+    finally:
+        put_back(ran)
+
+
+@pytest.mark.slow
+def test_a_task_without_maths_is_learned(ran):
+    try:
+        run_page(ROOT / "docs/own_task.md", ran)
+        greedy = read_json(ran.folder / "reports/metrics/evaluate/grpo.json")["held_out"]["greedy"]
+        assert greedy["answer_accuracy"] >= 0.95
     finally:
         put_back(ran)
 

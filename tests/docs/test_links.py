@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from commands import GROUPS, main
 from tests.conftest import ROOT, run_command
 
-PAGES = sorted(
-    page for folder in (".", "docs", "examples/*") for page in ROOT.glob(f"{folder}/*.md")
-)
+FOLDERS = (".", "docs", "examples/*", "lib/presets", "lib/rewards/stacks", "bench/*")
+PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/*.md"))
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 
@@ -54,10 +53,10 @@ def test_every_link_of_a_page_leads_somewhere(page):
     assert list(broken_links_of(page)) == []
 
 
-def test_every_page_of_the_docs_is_linked_from_the_readme():
-    readme = prose_of(ROOT / "README.md")
-    names = {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"}
-    assert names <= set(re.findall(r"\]\(([^)#]+)", readme))
+def test_the_index_of_the_docs_links_every_page():
+    index = ROOT / "docs/README.md"
+    names = {page.name for page in PAGES if page.parent.name == "docs"} - {index.name}
+    assert names <= set(re.findall(r"\]\(([^)#]+)", prose_of(index)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -86,3 +85,17 @@ def test_every_command_that_an_error_names_exists():
     verbs = set(re.findall(r"`make ([a-z-]+)", text))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))
+
+
+def test_every_promise_names_a_test():
+    rows = re.findall(r"^\|[^|]+\|(.+)\|$", (ROOT / "SECURITY.md").read_text("utf-8"), re.M)
+    folder = path = ROOT
+    count = 0
+    for row in rows:
+        if place := re.search(r"test in `(\S+)/`", row):
+            folder = ROOT / place[1]
+        for file, name in re.findall(r"`(\S+\.py)`|`(test_\w+)`", row):
+            path = folder / file if file else path
+            assert not name or f"def {name}(" in path.read_text("utf-8"), name
+            count += bool(name)
+    assert count > 25

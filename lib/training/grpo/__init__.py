@@ -1,14 +1,14 @@
 """Build a GRPO trainer (arXiv:2402.03300) from params."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import torch
 from transformers import PreTrainedConfig, Trainer, TrainingArguments
 
-from lib.artifacts.problems import read_problems
+from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.engines.base import Sampling, check_engine, encode, open_engine, room_for_completions
 from lib.models.load import rope_switch, trainable_policy
@@ -19,10 +19,10 @@ from lib.params.schema import Params
 from lib.prompts.formats import conversation
 from lib.rewards.grading import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase.launch import check_whole_groups, is_main_process, num_processes
+from lib.training.phase.console import ProgressLines, say
+from lib.training.phase.launch import check_whole_groups, num_processes
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
-from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
 LINE_COLUMNS = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
@@ -42,49 +42,55 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             completion; the processes cannot share a step; `load_grpo_policy` refuses the model; or
             the engine is missing.
     """
-    grpo, rollout, model = params.grpo, params.rollout, params.model
     # Checked before the policy is loaded, which can take minutes.
-    check_engine(rollout.engine, init, base=base)
+    check_engine(params.rollout.engine, init, base=base)
     all_problems = list(read_problems(problems))
-    if len(all_problems) < grpo.prompts_per_step:
+    if len(all_problems) < params.grpo.prompts_per_step:
         raise UserError(
-            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(all_problems)} "
-            "GRPO problems; lower it, or let `prepare.grpo` keep more"
+            f"grpo.prompts_per_step={params.grpo.prompts_per_step}: there are only "
+            f"{len(all_problems)} GRPO problems; lower it, or let `prepare.grpo` keep more"
         )
     policy, tokenizer = load_grpo_policy(params, init=init, base=base), load_tokenizer(init)
     prompt_format, system = prompt_settings(params, base)
-    prompts = [conversation(problem.problem, system=system) for problem in all_problems]
-
-    room = room_for_completions(encode(tokenizer, prompts), max_seq_length=model.max_seq_length)
-    if room < rollout.max_new_tokens:
-        if is_main_process():
-            click.echo(
-                f"grpo completions get the {room} tokens that the longest prompt leaves in "
-                f"model.max_seq_length={model.max_seq_length}"
-            )
-        rollout = rollout.model_copy(update={"max_new_tokens": room})
-
+    rows = problem_rows(all_problems, system=system)
+    params = fit_completions(params, tokenizer, rows)
+    length = params.rollout.max_new_tokens
     grading = Grading(
         params.reward.names,
         params.reward.weights,
         prompt_format=prompt_format,
-        **params.reward.settings(max_completion_tokens=rollout.max_new_tokens),
+        **params.reward.settings(max_completion_tokens=length),
     )
     limits = Limits.from_reward(
         params.reward,
-        max_new_tokens=rollout.max_new_tokens,
-        dtype=model.inference_dtype,
-        advantage=grpo.advantage,
+        max_new_tokens=length,
+        dtype=params.model.inference_dtype,
+        advantage=params.grpo.advantage,
     )
-    arguments = grpo_arguments(params, scratch=scratch)
-    common = {
+    parts = {
+        "grading": grading,
+        "arguments": grpo_arguments(params, scratch=scratch),
         "model": policy,
         "processing_class": tokenizer,
         "callbacks": [ProgressLines("grpo", LINE_COLUMNS), WarningSigns("grpo", limits)],
     }
-    rows = [
+    if params.grpo.trainer == "trl":
+        # Imported only here, because TRL's GRPOTrainer imports vLLM if it is installed.
+        from lib.training.grpo.trl import build_trl
+
+        trainer: Trainer = build_trl(rows, params, **parts)
+    else:
+        stop_strings = prompt_format.stop_strings
+        trainer = build_own(rows, params, init, base, stop_strings=stop_strings, **parts)
+    set_optimizer(trainer, params.grpo)
+    return Setup(trainer, all_problems, grading.rewards, params.model_dump())
+
+
+def problem_rows(problems: Sequence[Problem], *, system: str) -> list[dict[str, Any]]:
+    """Return the problems with their prompts, and the columns for reward functions."""
+    return [
         {
-            "prompt": prompt,
+            "prompt": conversation(problem.problem, system=system),
             "problem": problem.problem,
             "reference": problem.reference,
             # The reference again, under the name in TRL's examples of reward functions.
@@ -92,57 +98,72 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
-        for problem, prompt in zip(all_problems, prompts, strict=True)
+        for problem in problems
     ]
 
-    trainer: Trainer
-    if grpo.trainer == "trl":
-        # Imported only here, because TRL's GRPOTrainer imports vLLM if it is installed.
-        from lib.training.grpo.trl import build_trl
 
-        # TRL's trainer needs no engine, since it generates by itself.
-        trainer = build_trl(
-            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
-            settings=model, **common,
-        )  # fmt: skip
-    else:
-        trainer = PolicyGradientTrainer(
-            args=TrainingArguments(**arguments),
-            problems=rows,
-            grading=grading,
-            grpo=grpo,
-            sampling=Sampling(
-                **rollout.decoding,
-                num_completions=grpo.group_size,
-                stop_strings=prompt_format.stop_strings,
-                seed=params.seed,
-            ),
-            **common,
-        )
-        engine = open_engine(
-            rollout.engine,
-            init,
-            base=base,
-            **model.loading,
-            # All completions of this process at once.
-            batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
-            policy=trainer.model,
-            memory_share=rollout.gpu_memory_utilization,
-            device=rollout.device,
-        )
-        # A live engine generates with the policy itself. Other engines have kernels of their own,
-        # and a copy of the weights (Unsloth's vLLM has the policy's).
-        trainer.roll_out_with(engine, live=ENGINES[rollout.engine].live)
-        if grpo.log_problems:
-            log = RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens)
-            trainer.add_callback(log)
-    set_optimizer(trainer, grpo)
-    return Setup(
-        trainer=trainer,
-        problems=all_problems,
-        rewards=grading.rewards,
-        settings=params.model_dump(),
+def fit_completions(params: Params, tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> Params:
+    """Return params with completions as long as the longest prompt leaves room for."""
+    prompts = encode(tokenizer, [row["prompt"] for row in rows])
+    room = room_for_completions(prompts, max_seq_length=params.model.max_seq_length)
+    if room >= params.rollout.max_new_tokens:
+        return params
+    say(
+        f"grpo completions get the {room} tokens that the longest prompt leaves in "
+        f"model.max_seq_length={params.model.max_seq_length}"
     )
+    rollout = params.rollout.model_copy(update={"max_new_tokens": room})
+    return params.model_copy(update={"rollout": rollout})
+
+
+def build_own(
+    rows: Sequence[Mapping[str, Any]],
+    params: Params,
+    init: Path,
+    base: Path,
+    *,
+    arguments: Mapping[str, Any],
+    stop_strings: tuple[str, ...],
+    **kwargs: Any,
+) -> PolicyGradientTrainer:
+    """Build `PolicyGradientTrainer` with its engine and rollout log, ready to start.
+
+    Args:
+        rows: from `problem_rows`.
+        arguments: keyword arguments of `transformers.TrainingArguments`.
+        kwargs: further arguments of the trainer.
+    """
+    grpo, rollout = params.grpo, params.rollout
+    trainer = PolicyGradientTrainer(
+        args=TrainingArguments(**arguments),
+        problems=rows,
+        grpo=grpo,
+        sampling=Sampling(
+            **rollout.decoding,
+            num_completions=grpo.group_size,
+            stop_strings=stop_strings,
+            seed=params.seed,
+        ),
+        **kwargs,
+    )
+    engine = open_engine(
+        rollout.engine,
+        init,
+        base=base,
+        **params.model.loading,
+        # All completions of this process at once.
+        batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
+        policy=trainer.model,
+        memory_share=rollout.gpu_memory_utilization,
+        device=rollout.device,
+    )
+    # A live engine generates with the policy itself. Other engines have kernels of their own, and a
+    # copy of the weights (Unsloth's vLLM has the policy's).
+    trainer.roll_out_with(engine, live=ENGINES[rollout.engine].live)
+    if grpo.log_problems:
+        log = RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens)
+        trainer.add_callback(log)
+    return trainer
 
 
 def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:

@@ -29,7 +29,7 @@ ESS = "sampling/effective_sample_share"
 OWN_COLUMNS = re.compile(
     r"(loss|grad_norm|learning_rate|epoch|step|reward|reward_std|frac_reward_zero_std|num_tokens"
     r"|answer_accuracy|entropy|entropy_coef|kl|(rewards?|completions|sampling|clip_ratio"
-    r"|dynamic_sampling|validation)/.*)"
+    r"|dynamic_sampling|curriculum|validation)/.*)"
 )
 """Names of the curve's own columns, which a reward function's `log_metric` may not take."""
 
@@ -41,8 +41,8 @@ class Curve:
         self.accelerator = accelerator
         self.values: dict[str, list[float]] = defaultdict(list)
         """Column name → one value per step since the last point."""
-        # [2] per column: sum and count of this process's numbers in the current step. They stay on
-        # the GPU, since reading one would wait for all kernels in its queue.
+        # [2] per column: sum and count of this process's numbers in the step. They stay on the GPU,
+        # since reading one would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
 
     def record(self, name: str, value: float) -> None:
@@ -85,14 +85,12 @@ class Curve:
         ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
         self.record("completions/mean_length", lengths.mean().item())
         self.record("completions/mean_terminated_length", ended.mean().item())
-        # These are summed until `close_step`, since `record` needs the same names on all ranks.
         judged = judged_metrics(rollouts)
         for name, share in judged.items():
             # A share of the right answers counts by their number.
             count = len(rollouts) * (judged[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
             self._sums[name] += torch.tensor([share * count, count], dtype=torch.float64)
-        # `rollout.metrics` is {name: mean over the completions scored in one call}: those of the
-        # step's first sampling, or of a refill round. Each rollout adds it once, so that a call
+        # Means over the completions scored in one call, of the first sampling or a refill: a call
         # counts by the number of its completions in training.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
@@ -118,8 +116,7 @@ class Curve:
             entropy: [b, T] of the policy.
         """
         credit, mask = batch.advantages.unsqueeze(-1), batch.loss_mask
-        # [b, T], or [b, 1] for a ratio per sequence. With A > 0, clipped means ratio > 1 + ε_high:
-        # high. With A < 0 it means ratio < 1 − ε, or ratio > δ: both count as low.
+        # [b, T], or [b, 1] for a ratio per sequence. With A < 0 a ratio above δ counts as low too.
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
@@ -134,16 +131,14 @@ class Curve:
         """
         counted = _counted(values, mask)
         pair = torch.stack([(values * counted).sum(), counted.sum()]).double()
-        # Not `+=`: that would add `pair`, which may be on a GPU, to a new entry of the defaultdict
-        # `_sums`, a tensor on the CPU. `get` makes no entry.
+        # Not `+=`: a new entry of `_sums` is a tensor on the CPU. `get` makes none.
         self._sums[name] = pair + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
         """Record the step's means over all ranks, and return them by name.
 
-        A column is left out if no rank has a number that counts. The numbers of micro-batches are
-        gathered only here, once a step: ranks skip different numbers of micro-batches and log
-        different columns, so that collective calls in each micro-batch would not match up.
+        A column is left out if no rank has a number that counts. Gathered once a step, since ranks
+        skip different numbers of micro-batches and log different columns.
         """
         own_sums = {name: pair.tolist() for name, pair in self._sums.items()}
         self._sums.clear()

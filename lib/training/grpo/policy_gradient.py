@@ -3,19 +3,18 @@ step.
 
     roll out    an `Engine` completes P problems G times, chosen and seeded by the step
     reward      each completion is judged once (`lib.rewards.rollout`), then scored by each reward
-    refill      dynamic sampling replaces groups without signal (DAPO, arXiv:2503.14476)
+    refill      dynamic sampling replaces groups without signal (`lib.training.grpo.problems`)
     advantage   `lib.objectives.advantages`
-    arrange     rows of like prompt and length share a micro-batch
+    arrange     rows of like prompt and length share a micro-batch (`lib.training.grpo.batching`)
     score       log-probs under the policy (`lib.training.grpo.scoring`)
     check       the sampler's log-probs are compared with these, and the losses weighted for the
                 difference (each roll-out checks by version that the sampler has the policy's
                 weights)
     loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
 
-Differs from the papers in: dynamic sampling draws only as many new problems as there are groups
-without signal, not a whole batch, for a bounded number of rounds. The first pass over the rollouts
-gives the old policy's log-probs, which saves a forward pass. A micro-batch with advantages of 0
-only is skipped, except as in `_can_skip`; entropy, clip_ratio and sampling/* then leave it out.
+Differs from the papers in: the first pass over the rollouts gives the old policy's log-probs, which
+saves a forward pass. A micro-batch with advantages of 0 only is skipped, except as in `_can_skip`;
+entropy, clip_ratio and sampling/* then leave it out.
 
 P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
 a micro-batch, T tokens of its longest completion.
@@ -23,12 +22,9 @@ a micro-batch, T tokens of its longest completion.
 
 import contextlib
 import dataclasses
-import hashlib
 import math
-import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
 from typing import Any
 
 import torch
@@ -49,14 +45,13 @@ from lib.params.training import Grpo
 from lib.rewards.functions import RewardFn
 from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
+from lib.training.grpo.batching import MicroBatch, collate, sorted_rows
 from lib.training.grpo.curve import OWN_COLUMNS, Curve
-from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows
+from lib.training.grpo.problems import ProblemOrder, keyed_seed, refill
+from lib.training.grpo.scoring import ReferencePolicy, Scorer
+from lib.training.phase.console import timed
 from lib.training.phase.ranks import whole_on_every_rank
-from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
-
-Group = list[Rollout]
-"""The rollouts of one problem."""
 
 FIELDS = ("prompt", "problem", "reference", "tags")
 """Keys of a problem that a `Rollout` has; further ones are columns for reward functions."""
@@ -84,11 +79,15 @@ class PolicyGradientTrainer(Trainer):
     ) -> None:
         super().__init__(**kwargs)
         self.problems = problems
+        self.order = ProblemOrder(grpo, num_problems=len(problems), seed=self.args.seed)
+        if grpo.curriculum != "none":
+            # Each checkpoint then holds its state, and a resumed run restores it.
+            self.add_callback(self.order)
         self.grading = grading
         # [F]
         self.reward_weights = torch.tensor(grading.weights, device=self.accelerator.device)
         self.grpo = grpo
-        # `objective` returns a built-in name as it is, and a plugin's name as its function.
+        # A built-in name as it is; a plugin's function.
         self.advantage = objective(grpo.advantage)
         self.objective = Objective(
             loss=objective(grpo.loss),
@@ -101,10 +100,9 @@ class PolicyGradientTrainer(Trainer):
             kl_weighted=grpo.kl_weighted,
             max_completion_length=sampling.max_new_tokens,
         )
-        # The engine reports log-probs [T] of the sampled tokens, to compare with the trainer's.
         self.sampling = dataclasses.replace(sampling, log_probs=True)
-        # The engine's version of the weights at the last roll-out ("" before the first), and the
-        # last step's mean gap between sampler and trainer in nats per token.
+        # The engine's version of the weights at the last roll-out, and the last step's mean gap
+        # between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
         # Set by `roll_out_with`, before training.
         self.engine: Engine
@@ -120,9 +118,8 @@ class PolicyGradientTrainer(Trainer):
         if self.bonus.is_used:
             # Each checkpoint then holds the coefficient, and a resumed run restores it.
             self.add_callback(SavedCoefficient(self.bonus))
-        # To compute a prompt once for all of its completions takes two forward passes before one
-        # backward pass, which DDP and FSDP do not support. The second pass reads the first one's
-        # cache, which transformers does not keep under gradient checkpointing.
+        # A prompt computed once takes two forward passes before one backward pass, which DDP and
+        # FSDP do not support, and a cache, which gradient checkpointing does not keep.
         one_process = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
@@ -132,9 +129,9 @@ class PolicyGradientTrainer(Trainer):
             float32_head=grpo.cast_lm_head_to_fp32,
         )
         # With False, Trainer divides each micro-batch's loss by the number of micro-batches in a
-        # step (transformers' `training_step`). `_arrange` divides `num_tokens`, the loss's
-        # divisor, by the same number, which cancels that.
+        # step, which the divisors of `_arrange` cancel.
         self.model_accepts_loss_kwargs = False
+        self._num_weights = self.model.num_parameters(exclude_embeddings=True)
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
     @property
@@ -145,9 +142,7 @@ class PolicyGradientTrainer(Trainer):
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
         """Set the engine that samples all rollouts; `train` closes it.
 
-        Args:
-            live: True if the engine computes with the policy's own weights, not with a copy. Its
-                log-probs then need no correction.
+        A live engine computes with the policy's own weights: its log-probs need no correction.
         """
         self.engine, self.live = engine, live
 
@@ -156,83 +151,60 @@ class PolicyGradientTrainer(Trainer):
         with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
 
-    # Roll out
-
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
         """Sample rollouts, and yield their micro-batches step by step as {"batch": MicroBatch}.
 
-        `num_iterations` steps in a row train on the same rollouts. This is a plain generator,
-        because a loader that accelerate prepares reads one batch ahead: it would sample a step's
-        rollouts before the update of the step before.
+        A plain generator, because a loader that accelerate prepares reads one batch ahead: it would
+        sample a step's rollouts before the update of the step before.
         """
         # False at once for a run that is resumed at its end.
         while self.state.global_step < self.state.max_steps:
             self.batches = self.roll_out()
             for _ in range(self.grpo.num_iterations):
                 for batch in self.batches:
-                    # Trainer expects a mapping, whose tensors it moves to the device. It does not
-                    # look into a MicroBatch: every iteration gets the same object, and with it the
-                    # `old_log_probs` that the first iteration stored.
+                    # Every iteration gets the same object, and with it the `old_log_probs` that the
+                    # first one stored.
                     yield {"batch": batch}
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
-        # Gives the engine the policy's weights, and returns their new version in it. A policy that
-        # FSDP2 shards is not gathered here: an engine with a copy of the weights gathers one
-        # parameter at a time.
+        # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
+        # gathers one parameter at a time.
         version = self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped))
         self._check_version(version)
-        groups = self._sample(self._problems_of_step(), round_=0)
+        groups = self.sample(self.order.of_step(self.state.global_step), round_=0)
         if self.grpo.dynamic_sampling:
-            groups = self._refill(groups)
+            groups = refill(self, groups)
+        if self.grpo.curriculum != "none":
+            for pool, size in self.order.pool_sizes().items():
+                self.curve.record(f"curriculum/{pool}", size)
         self.rollouts = [rollout for group in groups for rollout in group]
         self.curve.add_rollouts(self.rollouts)
-        # Rows are arranged only now: advantages decide which rows share a micro-batch, and need all
-        # rewards.
+        # Advantages decide which rows share a micro-batch.
         batches = self._arrange(self._advantages())
         if self.reference:
-            # One swap for all micro-batches, because a swap copies every trained weight twice.
+            # One swap for all micro-batches: it copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
         return batches
 
-    def _problems_of_step(self) -> list[Mapping[str, Any]]:
-        """Return this process's P of the step's problems; `grpo.shuffle` shuffles each epoch."""
-        total = self.grpo.prompts_per_step  # on all processes
-        # The number of this roll-out, from 0: `num_iterations` steps train on each.
-        generation = self.state.global_step // self.grpo.num_iterations
-        # `position`: the number of the roll-out in its epoch. An epoch of 10 problems, 4 per step,
-        # has 2 roll-outs and leaves 2 problems out; each epoch's shuffle leaves out others.
-        epoch, position = divmod(generation, len(self.problems) // total)
-        order = list(range(len(self.problems)))
-        if self.grpo.shuffle:
-            generator = torch.Generator().manual_seed(self.args.seed)
-            # All shuffles since the first epoch, so that a resumed run has the order of an
-            # uninterrupted one.
-            for _ in range(epoch + 1):
-                order = torch.randperm(len(self.problems), generator=generator).tolist()
-        # The step's problems, of which rank 0 takes the first P, rank 1 the next P, and so on:
-        # whole groups are sampled on one rank.
-        indices = self._part_of_rank(order[position * total : (position + 1) * total])
-        return [self.problems[index] for index in indices]
-
-    def _sample(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
-        """Sample G completions of each problem, judge and score them, and return the groups.
+    def sample(self, indices: Sequence[int], *, round_: int) -> list[list[Rollout]]:
+        """Sample, judge and score G completions of each problem of this process, as groups.
 
         Args:
-            problems: as many on every rank.
+            indices: of all processes' problems; whole groups are sampled on one rank.
             round_: 0, or the number of the refill round; each round has other random numbers.
 
         Raises:
             UserError: the policy's logits are NaN or infinite.
         """
-        # The key has the step, so that a resumed run samples what an uninterrupted one would. It
-        # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
+        # The key has the step, for a resumed run, and no rank: engines add the prompt, so that
+        # several ranks sample what one would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_)
+        problems = [self.problems[index] for index in self._part_of_rank(indices)]
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
-        # A live engine reads the policy's own parameters: under FSDP2, each rank holds all of them
-        # within this block.
+        # A live engine reads the policy's own parameters, all of them.
         whole = whole_on_every_rank(self) if self.live else contextlib.nullcontext()
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
@@ -244,29 +216,23 @@ class PolicyGradientTrainer(Trainer):
             self.grading.judge(group, prompt_ids=ids, **{name: problem[name] for name in FIELDS})
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
-        # As TRL counts: prompt and completion tokens of every rollout so far on all ranks, with the
-        # groups that a refill replaces.
+        if self.grpo.curriculum != "none":
+            rates = [[sum(one.answer_ok for one in group) / len(group)] for group in groups]
+            self.order.observe(indices, self.curve.gather(rates).flatten().tolist())
+        # As TRL counts: of every rollout so far on all ranks, with groups that a refill replaces.
         rollouts = [rollout for group in groups for rollout in group]
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
         self.state.num_input_tokens_seen += int(self.curve.gather([length]).sum())
         # Replaced, not added: the curve logs the mean of this list.
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
-        # The problems' other entries are columns for reward functions: a problem's value G times,
-        # so B values in each column.
+        # Columns for reward functions: a problem's value G times, so B values in each.
         repeated = [problem for problem in problems for _ in range(self.grpo.group_size)]
         extra = [name for name in problems[0] if name not in FIELDS]
-        # Sets the rewards in each rollout, and so in `groups`.
         self._score(rollouts, {name: [problem[name] for problem in repeated] for name in extra})
         return groups
 
-    # Reward
-
     def _score(self, rollouts: Sequence[Rollout], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Set `rewards`, `reward` and `metrics` of the B rollouts.
-
-        Args:
-            columns: columns for reward functions, B values each.
-        """
+        """Set `rewards`, `reward` and `metrics` of the B rollouts; `columns` have B values each."""
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
         with timed("rewards"):
@@ -279,12 +245,11 @@ class PolicyGradientTrainer(Trainer):
             )
         if taken := [name for name in metrics if OWN_COLUMNS.fullmatch(name)]:
             raise UserError(f"log_metric: `{taken[0]}` is a column of the curve; use another name")
-        # A function may log a name several times, for which the curve gets the mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
         for rollout in rollouts:
             rollout.metrics = means
 
-    def _rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
+    def rewards_of(self, rollouts: Sequence[Rollout]) -> Tensor:
         """Return the rewards of B rollouts as a tensor [B, F]."""
         values = [rollout.rewards for rollout in rollouts]
         return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
@@ -293,112 +258,33 @@ class PolicyGradientTrainer(Trainer):
         """Return the weighted sum over F of rewards [groups · G, F], as [groups, G]."""
         return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
-    def _rewards_differ(self, rewards: Tensor) -> Tensor:
+    def rewards_differ(self, rewards: Tensor) -> Tensor:
         """Return a mask [groups], True for groups whose total rewards differ.
 
-        With GDPO, which normalises each reward function by itself: True for groups in which the
-        rewards of any function of non-zero weight differ.
+        With GDPO: in which the rewards of any function of non-zero weight differ.
 
         Args:
             rewards: [groups · G, F].
         """
         if self.grpo.reward_aggregation == "sum":
-            # Weighted sums over F, [groups, G]. `has_signal` tests max > min over the last axis.
             return has_signal(self._totals(rewards))
         # [F, groups · G]; a weight of 0 makes a function's rewards equal, all 0.
         weighted = (rewards * self.reward_weights).T
         # [F, groups, G] -> [F, groups] -> [groups]
         return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
 
-    # Dynamic sampling
-
-    def _refill(self, groups: list[Group]) -> list[Group]:
-        """Replace groups without signal by groups of newly drawn problems (dynamic sampling).
-
-        A group without signal gives no gradient: its rewards are equal, or all its rollouts are
-        truncated and masked. There are up to `grpo.dynamic_sampling` rounds. Sampling is collective
-        under FSDP, so in a round every rank samples as many problems as the rank with the most
-        missing groups needs; the other ranks drop their surplus. With
-        `grpo.dynamic_sampling_fallback: train`, a group that no round replaced stays.
-
-        Args:
-            groups: the P groups of this process, changed in place and returned.
-
-        Raises:
-            UserError: a group is still without signal on some rank after all rounds, and the
-                fallback is `error`.
-        """
-        # `signals`: [P] True for a group that gives a gradient.
-        rounds, signals = self.grpo.dynamic_sampling, self._signal_mask(groups)
-        missing = [index for index, signal in enumerate(signals) if not signal]
-        round_ = 0
-        # `wanted`: the largest number of missing groups on any rank; 0 ends the rounds.
-        while (wanted := int(self.curve.gather([len(missing)]).max())) and round_ < rounds:
-            round_ += 1
-            new_groups = self._sample(self._refill_problems(wanted, round_), round_=round_)
-            new_signals = self._signal_mask(new_groups)
-            # `signals` grows by every sampled group, for the logged share.
-            signals += new_signals
-            spare = list(compress(new_groups, new_signals))
-            # Not strict: there may be more missing groups than new ones with signal, or fewer.
-            for index, group in zip(missing, spare, strict=False):
-                groups[index] = group
-            missing = missing[len(spare) :]
-        if wanted and self.grpo.dynamic_sampling_fallback == "error":
-            raise UserError(
-                f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
-                f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
-                "used up. The problems are too easy or too hard for this policy, or its "
-                "completions too alike: choose others (`./reckon difficulty`) or a larger "
-                "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
-            )
-        self.curve.record("dynamic_sampling/rounds", round_)
-        shares = {
-            "frac_without_signal": 1 - sum(signals) / len(signals),
-            "frac_unfilled": len(missing) / len(groups),
-        }
-        for name, share in shares.items():
-            self.curve.record(f"dynamic_sampling/{name}", self.curve.gather([share]).mean().item())
-        return groups
-
-    def _signal_mask(self, groups: Sequence[Group]) -> list[bool]:
-        """Return a bool per group: True if it gives the policy a gradient.
-
-        Its rewards then differ, and with `grpo.mask_truncated`, which takes truncated rollouts out
-        of the loss, at least one of its rollouts is not truncated.
-        """
-        rewards = self._rewards([one for group in groups for one in group])  # [groups · G, F]
-        signals: list[bool] = self._rewards_differ(rewards).tolist()
-        if self.grpo.mask_truncated:
-            for index, group in enumerate(groups):
-                if all(one.truncated for one in group):
-                    signals[index] = False
-        return signals
-
-    def _refill_problems(self, count: int, round_: int) -> list[Mapping[str, Any]]:
-        """Draw `count` problems for this process in a refill round, different ones on each rank."""
-        seed = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
-        # All ranks draw the same indices, and each takes its own part of them.
-        total = count * self.accelerator.num_processes
-        # Drawn without replacement, so that all new groups have different problems, over ranks too.
-        indices = random.Random(seed).sample(range(len(self.problems)), total)
-        return [self.problems[index] for index in self._part_of_rank(indices)]
-
     def _part_of_rank(self, rows: Any) -> Any:
         """Return this process's part of all rows (a list or tensor): rank 0 has the first part."""
         size, rank = len(rows) // self.accelerator.num_processes, self.accelerator.process_index
         return rows[rank * size : (rank + 1) * size]
 
-    # Advantages
-
     def _advantages(self) -> Tensor:
         """Return the advantages [B] of this process's rollouts, and add the rewards to the curve.
 
-        All ranks' rewards are gathered, for the curve, and for `grpo.advantage: batch` and GDPO:
-        they divide by a standard deviation over all ranks' completions.
+        `grpo.advantage: batch` and GDPO need the completions of all ranks.
         """
         # [B · ranks, F]
-        rewards = self.accelerator.gather(self._rewards(self.rollouts))
+        rewards = self.accelerator.gather(self.rewards_of(self.rollouts))
         # [P · ranks, G] the weighted sums over F.
         totals = self._totals(rewards)
         # [B · ranks] True for a right answer.
@@ -407,7 +293,7 @@ class PolicyGradientTrainer(Trainer):
         )
         # [P · ranks, G, F]
         components = rewards.view(*totals.shape, -1)
-        # A plugin's advantage is a function. It replaces GDPO's too, since it gets `components`.
+        # A plugin's function replaces GDPO's too, since it gets `components`.
         if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
             advantages = gdpo_advantages(components, self.reward_weights)
         else:
@@ -420,145 +306,74 @@ class PolicyGradientTrainer(Trainer):
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
-        # The name is TRL's, which tests the standard deviation. Here a group's rewards are equal if
-        # max − min is 0.
-        share_equal = 1 - self._rewards_differ(rewards).float().mean()
+        # TRL's name, which tests the standard deviation; here, max − min is 0.
+        share_equal = 1 - self.rewards_differ(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", share_equal.item())
-        # `gather` put the ranks' rows one after the other: this rank's B advantages are its slice.
         own: Tensor = self._part_of_rank(advantages.flatten())
         return own
 
-    # Micro-batches
-
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
-        """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
-
-        Rows are sorted first, so that similar rows share a micro-batch. The loss `bnpo` forbids
-        that: it divides by the tokens of a micro-batch, so its value depends on the order.
-
-        Args:
-            advantages: [B].
-        """
+        """Cut the step's B rollouts, with their advantages [B], into micro-batches."""
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
-        # B bools: True for an advantage other than 0. Read once a step, because each read waits for
-        # the GPU.
+        group, by_signal = self.grpo.group_size, self.grpo.divide_by == "signal"
+        # [B] True for an advantage other than 0. Read once a step, because each read waits for the
+        # GPU.
         signals = advantages.bool().tolist()
-        # A row is an index into the rollouts; its position decides its micro-batch.
-        order = self._sorted_rows(signals) if self._sorts_rows else list(range(len(rollouts)))
-        row_lists = [order[start : start + size] for start in range(0, len(order), size)]
+        # [B] True for all completions of a group with an advantage other than 0.
+        in_signal = [any(signals[row - row % group :][:group]) for row in range(len(rollouts))]
         # [B] True for a completion in the loss. `truncated` is the engine's finish reason, since a
         # missing end token would be no sign: a completion that a stop string ended has none either.
-        counted = [not (self.grpo.mask_truncated and rollout.truncated) for rollout in rollouts]
-        group = self.grpo.group_size
-        if self.grpo.divide_by == "signal":
-            # [B] True for all completions of a group with an advantage other than 0.
-            in_signal = [any(signals[row - row % group :][:group]) for row in range(len(rollouts))]
-            counted = [each and signal for each, signal in zip(counted, in_signal, strict=True)]
-        tokens = [one.num_tokens * is_in for one, is_in in zip(rollouts, counted, strict=True)]
+        counted = [
+            not (self.grpo.mask_truncated and rollout.truncated) and (signal or not by_signal)
+            for rollout, signal in zip(rollouts, in_signal, strict=True)
+        ]
+        # A row is an index into the rollouts; its position decides its micro-batch.
+        order = sorted_rows(rollouts, in_signal) if self._sorts_rows else range(len(rollouts))
+        row_lists = [list(order[start : start + size]) for start in range(0, len(order), size)]
         # Trainer averages the loss over micro-batches, and DDP over ranks. Divisors that are
         # smaller by this factor undo both.
         parts = len(row_lists) * self.accelerator.num_processes
-        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
-        num_tokens: Any = max(self.curve.gather([sum(tokens)]).sum().item(), 1.0) / parts
-        # [B / G] tokens in the loss of each prompt.
-        of_prompt = [sum(tokens[start:][:group]) for start in range(0, len(tokens), group)]
+        # [B] tokens in the loss.
+        tokens = [one.num_tokens * is_in for one, is_in in zip(rollouts, counted, strict=True)]
+        num_tokens: float | list[float] = self._at_least_1(sum(tokens)) / parts
         if self.grpo.average == "prompt":
-            prompts = max(self.curve.gather([sum(map(bool, of_prompt))]).sum().item(), 1.0)
-            num_tokens = torch.tensor(of_prompt, device=advantages.device).clamp(min=1)
-            num_tokens = num_tokens.repeat_interleave(group) * (prompts / parts)
+            # [B / G], and then for each row the number of its prompt.
+            of_prompt = [sum(tokens[start:][:group]) for start in range(0, len(tokens), group)]
+            prompts = self._at_least_1(sum(map(bool, of_prompt))) / parts
+            num_tokens = [max(of_prompt[row // group], 1) * prompts for row in range(len(rollouts))]
+        num_completions = self._at_least_1(sum(in_signal)) / parts if by_signal else None
         # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
         # a gradient too.
         other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
-        num_completions = None
-        if self.grpo.divide_by == "signal":
-            completions = self.curve.gather([sum(in_signal)]).sum().item()
-            num_completions = max(completions, 1.0) / parts
         return [
-            self._collate(
+            collate(
                 [rollouts[row] for row in rows],
                 counted=[counted[row] for row in rows],
+                pad=self.processing_class.pad_token_id,
+                device=self.accelerator.device,
                 rows=rows,
                 advantages=advantages[torch.tensor(rows, device=advantages.device)],
                 signal=any(signals[row] or (other_terms and counted[row]) for row in rows),
-                num_tokens=num_tokens[rows] if isinstance(num_tokens, Tensor) else num_tokens,
+                num_tokens=(
+                    num_tokens
+                    if isinstance(num_tokens, float)
+                    else advantages.new_tensor([num_tokens[row] for row in rows])
+                ),
                 num_completions=num_completions,
                 last=rows is row_lists[-1],
             )
             for rows in row_lists
         ]
 
+    def _at_least_1(self, count: int) -> float:
+        """Sum a count over all ranks; 1 for a step whose completions are all masked."""
+        total: float = self.curve.gather([count]).sum().item()
+        return max(total, 1.0)
+
     @property
     def _sorts_rows(self) -> bool:
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
-
-    def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
-        """Return the rows [B], indices into `rollouts`, in the order of the micro-batches.
-
-        Groups whose advantages are all 0 come first, then all others. Both parts are sorted by
-        prompt length, then by prompt, then by completion length.
-
-        Args:
-            signals: [B] True for an advantage other than 0.
-        """
-        size = self.grpo.group_size
-
-        def key(row: int) -> tuple[Any, ...]:
-            # `start`: the first row of this row's group; the group's `size` rows are consecutive.
-            rollout, start = self.rollouts[row], row - row % size
-            # True if a row of the group has an advantage other than 0: the same for all its rows,
-            # so that sorting does not separate them. False sorts before True: micro-batches without
-            # signal come first, and can be skipped.
-            signal = any(signals[start : start + size])
-            # The token ids keep the rows of one prompt together among prompts of the same length:
-            # in a micro-batch the scorer computes each distinct prompt once.
-            return signal, len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
-
-        # Stable: rows of equal key keep the order of their samples.
-        return sorted(range(len(self.rollouts)), key=key)
-
-    def _collate(
-        self, rollouts: Sequence[Rollout], *, counted: Sequence[bool], **fields: Any
-    ) -> MicroBatch:
-        """Pad b rollouts to the tensors of a micro-batch.
-
-        C tokens of the longest prompt, T of the longest completion, p distinct prompts.
-
-        Args:
-            counted: [b] True for a completion in the loss.
-            fields: the fields of `MicroBatch` without padding: `rows`, `advantages`, `signal`,
-                `num_tokens`, `num_completions` and `last`.
-        """
-        device = self.accelerator.device
-        prompts = [rollout.prompt_ids for rollout in rollouts]
-        ids = [rollout.token_ids or () for rollout in rollouts]
-        # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
-        log_probs = [rollout.log_probs or () for rollout in rollouts]
-        # [b, C] and [b, T]. Padded with -1, which is no token, so that rows are equal only if their
-        # prompts are. They stay on the CPU until the end: the result sizes of `unique` and
-        # `nonzero` depend on the values, and on a GPU reading a size waits for all queued kernels.
-        padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
-        # [p, C], and for each row the index of its prompt among these, [b].
-        distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
-        real = completions >= 0  # [b, T] True for tokens, False for padding
-        # [n] the flat indices of all tokens in a mask [b, T + 1]: the model computes logits at
-        # T + 1 positions, and the last one, which predicts what follows, gets a column of False.
-        places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
-        pad = self.processing_class.pad_token_id
-        return MicroBatch(
-            prompts=distinct.to(device),
-            owner=owner.to(device),
-            places=places.to(device),
-            prompt_ids=padded.where(padded >= 0, pad).to(device),
-            prompt_mask=(padded >= 0).long().to(device),
-            completion_ids=completions.where(real, pad).to(device),
-            completion_mask=real.long().to(device),
-            loss_mask=(real & torch.tensor(counted).unsqueeze(-1)).to(device),
-            sampler_log_probs=pad_rows(log_probs, value=0.0).to(device),
-            **fields,
-        )
-
-    # The loss
 
     def compute_loss(
         self,
@@ -571,7 +386,6 @@ class PolicyGradientTrainer(Trainer):
 
         Args:
             inputs: {"batch": MicroBatch}, from `get_train_dataloader`.
-            return_outputs, num_items_in_batch: of `Trainer`'s signature, not used.
         """
         batch: MicroBatch = inputs["batch"]
         if self._can_skip(batch):
@@ -579,7 +393,7 @@ class PolicyGradientTrainer(Trainer):
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # Log-probs and entropies of the completions' tokens, [b, T] each, with gradient.
         scores = self.scorer.score(model, batch)
-        # In the first of `num_iterations` passes, the policy still has the weights that sampled.
+        # In the first pass, the policy still has the weights that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             comparison = compare_with_sampler(
@@ -591,8 +405,7 @@ class PolicyGradientTrainer(Trainer):
                 floor=self.grpo.correction_floor,
             )
             self.curve.add_comparison(comparison, batch.loss_mask)
-            # A live engine samples with the policy's own weights: its gap is only rounding, which
-            # needs no correction.
+            # A live engine's gap is only rounding.
             if not self.live:
                 batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
@@ -607,29 +420,20 @@ class PolicyGradientTrainer(Trainer):
             return False
         # Every rank computes the last micro-batch of a step: AdamW skips parameters without a
         # gradient, and DDP averages gradients in its backward pass. A sharded policy gathers its
-        # weights in each forward pass, so all ranks must make the same number of passes.
-        if batch.last or self.is_fsdp_enabled:
-            return False
-        # Skip only if the rows were sorted by signal (all losses but `bnpo`): otherwise hardly any
-        # micro-batch is without signal.
-        return self._sorts_rows
+        # weights in each forward pass, so all ranks must make the same number of passes. Rows that
+        # are not sorted by signal hardly ever make a micro-batch without it.
+        return not batch.last and not self.is_fsdp_enabled and self._sorts_rows
 
     def _close_step(self) -> None:
-        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.
-
-        Raises:
-            UserError: the gap between sampler and trainer is NaN or infinite.
-        """
+        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus."""
         means = self.curve.close_step()
-        # None in a later step on the same rollouts, or if no token counted, as when all completions
-        # are truncated and masked.
+        # None in a later step on the same rollouts, or if no token counted.
         gap = means.get(f"{GAP}/mean")
         if gap is not None:
             self._gap = gap
             if not math.isfinite(gap):
                 raise self._diverged("log-probs of the sampler or the trainer")
         if self.bonus.is_used:
-            # A step without counted tokens has no entropy to steer by.
             if "entropy" in means:
                 self.bonus.update(means["entropy"])
             self.curve.record("entropy_coef", self.bonus.coefficient)
@@ -637,14 +441,8 @@ class PolicyGradientTrainer(Trainer):
     def _check_version(self, version: str | None) -> None:
         """Refuse to train on completions sampled from stale weights.
 
-        With stale weights the version is unchanged. A gap between log-probs proves nothing, since
-        engines round differently: it only gives a warning (`lib.training.phase.warning_signs`).
-
-        Args:
-            version: of the engine's weights after a sync; each sync has a new one.
-
-        Raises:
-            UserError: the version is missing, or the same as at the last roll-out.
+        A gap between log-probs proves nothing, since engines round differently: it only gives a
+        warning (`lib.training.phase.warning_signs`).
         """
         if not version or version == self._synced:
             raise UserError(
@@ -669,8 +467,17 @@ class PolicyGradientTrainer(Trainer):
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: `Trainer`'s estimate needs the key `input_ids`, which these batches lack."""
-        return 0
+        """Estimate a micro-batch's operations, as `Trainer` does, with generation and reference.
+
+        N weights without embeddings take 2N per token for a forward pass, 6N with the backward one.
+        """
+        batch: MicroBatch = inputs["batch"]
+        rollouts = [self.rollouts[row] for row in batch.rows]
+        tokens = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
+        # Once for all steps on the same rollouts.
+        sampled = (2 + 2 * bool(self.reference)) / self.grpo.num_iterations
+        per_token = sampled + 6 * (not self._can_skip(batch))
+        return round(per_token * tokens * float(self._num_weights))
 
 
 class SavedCoefficient(TrainerCallback, ExportableState):
@@ -685,20 +492,9 @@ class SavedCoefficient(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore the checkpoint's coefficient when a run resumes."""
-        # Trainer has filled `stateful_callbacks` from the checkpoint before this event. A run that
-        # trains a checkpoint further may have no entry there, and has its own params: only what
-        # steering has changed is restored.
+        # A run that trains a checkpoint further may have no entry there, and has its own params:
+        # only what steering has changed is restored.
         entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         if self.bonus.target:
             self.bonus.coefficient = entry["attributes"]["coefficient"]
             self.bonus.last = entry["attributes"]["last"]
-
-
-def keyed_seed(*parts: object) -> int:
-    """Derive a 63-bit seed from a key such as (42, "rollout", step, round).
-
-    Neighbouring keys give unrelated seeds.
-    """
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    # 63 bits, so that the seed fits into a signed 64-bit integer.
-    return int.from_bytes(digest[:8], "big") >> 1

@@ -12,9 +12,8 @@ longest completion.
 """
 
 import contextlib
-import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,54 +38,7 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-from lib.objectives.losses import LossInputs
-
-
-@dataclasses.dataclass(kw_only=True)
-class MicroBatch(LossInputs):
-    """The rows of one forward pass, with all inputs of their loss.
-
-    `num_tokens` is the step's tokens in the loss, divided by the number of micro-batches and
-    processes. `reference_log_probs` is None without a KL penalty, `old_log_probs` before the first
-    pass, and `correction` before the first pass or for a live engine.
-
-    Attributes:
-        rows: [b] indices of its rollouts among the step's B rollouts.
-        prompts: [p, C] the distinct prompts, padded on the left with -1.
-        owner: [b] for each row, the index of its prompt in `prompts`.
-        prompt_ids, prompt_mask: [b, C], padded on the left.
-        completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
-            `Scorer._scores` for the extra column).
-        signal: True if any row has a gradient.
-        last: True for the last micro-batch of the step.
-    """
-
-    rows: Sequence[int]
-    prompts: Tensor
-    owner: Tensor
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    completion_ids: Tensor
-    completion_mask: Tensor
-    places: Tensor
-    signal: bool
-    sampler_log_probs: Tensor
-    last: bool
-
-
-def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
-    """Pad rows with `value` to a tensor [b, longest]: [[1, 2], [3]] -> [[1, 2], [3, value]].
-
-    Args:
-        left: pad before a row's entries, not after them.
-    """
-    width = max(len(row) for row in rows)
-    padded = []
-    for row in rows:
-        fill = [value] * (width - len(row))
-        padded.append([*fill, *row] if left else [*row, *fill])
-    return torch.tensor(padded)
+from lib.training.grpo.batching import MicroBatch
 
 
 class Scorer:
@@ -97,8 +49,7 @@ class Scorer:
         sampling: its temperature, top-k, top-p and min-p are applied to the logits first.
         entropy_grad: let gradients flow through the entropy too.
         float32_head: make the output layer compute in float32, in scoring and generation.
-        shares_prompts: compute a prompt once for its completions. Needs one process with the whole
-            policy: DDP and FSDP do not support two forward passes before one backward pass.
+        shares_prompts: compute a prompt once for its completions.
     """
 
     def __init__(
@@ -112,22 +63,19 @@ class Scorer:
     ) -> None:
         if float32_head:
             try:
-                # The output layer, changed in place. Only a plain linear layer can be changed.
+                # In place; only a plain linear layer.
                 cast_head(policy)
             except ValueError as error:
                 raise UserError(f"grpo.cast_lm_head_to_fp32: {error}; set it to false") from error
         self.policy, self.head = policy, policy.get_output_embeddings()
         self.temperature, self.entropy_grad = sampling.temperature, entropy_grad
-        # Top-k, top-p and min-p cut tokens off, and the sampler renormalises over the others. The
-        # log-probs are of that distribution.
+        # The log-probs are of the distribution that is left and renormalised.
         cut = functools.partial(truncate, sampling=sampling)
         self.truncate: Truncate | None = cut if sampling.truncates else None
-        # `can_decode`: completions can continue from the cached keys and values of a prompt.
         self.shares_prompts = shares_prompts and can_decode(policy)
         unsloth = is_unsloth(policy)
-        # True if logits can be computed in chunks. Unsloth replaces the forward pass, and with it
-        # the call of the output layer. For other models `score` tests it the first time, since the
-        # test needs a forward pass; None until then.
+        # True if logits can be computed in chunks; None until `score` has tested it. Unsloth
+        # replaces the forward pass, and with it the call of the output layer.
         self.fuses: bool | None = False if unsloth else None
         # Without position ids, a model with learned positions counts the padding before a prompt.
         # Unsloth's own forward pass gets no position ids.
@@ -140,11 +88,9 @@ class Scorer:
             model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
-            # `can_fuse` runs a forward pass to test if the output layer can score in chunks. The
-            # constructor is too early for it: when training starts, accelerate puts the policy
-            # under autocast (a flash kernel refuses float32), and FSDP2 moves it to its device.
-            # Every rank tests at its first score, even if its batch is too small for chunks: under
-            # FSDP2 a forward pass is collective.
+            # By a forward pass, for which the constructor is too early: accelerate puts the policy
+            # under autocast when training starts. Every rank tests, even if its batch is too small
+            # for chunks: under FSDP2 a forward pass is collective.
             self.fuses = can_fuse(self.policy)
         # [b, C + T], padded on the left of the prompt and on the right of the completion.
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
@@ -155,24 +101,20 @@ class Scorer:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         if self.takes_positions:
             inputs["position_ids"] = positions
-        # `batch.prompts` [p, C] has each distinct prompt once: with p = b nothing is shared. With
-        # C = 1 nothing is cached, since a prompt's last token is left to the second pass.
+        # With p = b nothing is shared, with C = 1 nothing cached.
         if self.shares_prompts and prefix > 1 and len(batch.prompts) < len(ids):
             # First pass: each distinct prompt without its last token. The second pass reads that
             # token before the completion, because its logits score the completion's first token.
             cache = self._prompt_cache(model, batch.prompts[:, :-1])
-            # From p rows of keys and values, one per prompt, to b rows, one per completion. `owner`
-            # [b] is the index of each row's prompt.
+            # From p rows of keys and values to b rows.
             cache.batch_select_indices(batch.owner)
             inputs |= {
-                # [b, 1 + T]. The attention mask stays [b, C + T], since it covers the cache too.
-                # Position ids need no test here: `can_decode` requires a model that takes them.
+                # [b, 1 + T]. The attention mask stays [b, C + T]: it covers the cache too.
                 "input_ids": ids[:, prefix - 1 :],
                 "position_ids": positions[:, prefix - 1 :],
                 "past_key_values": cache,
                 "use_cache": True,
             }
-        # Reads the logits of the last T + 1 positions, which both kinds of inputs have.
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
@@ -196,11 +138,10 @@ class Scorer:
     def _scores(self, model: Any, inputs: dict[str, Any], batch: MicroBatch) -> TokenScores:
         """Run the model on `inputs`, and return the scores of the completions' tokens, [b, T]."""
         length = batch.completion_ids.shape[1]
-        # The model computes logits at T + 1 positions, from the prompt's last token on. Those at
-        # the last position predict what follows the completion. They are not sliced off, which
-        # would copy all logits; instead the labels get one more column.
+        # From the prompt's last token on. The logits of the last position are not sliced off, which
+        # would copy all of them; instead the labels get one more column.
         inputs["logits_to_keep"] = length + 1
-        # [b, T + 1] each: the token ids, and True for tokens, False for padding and the new column.
+        # [b, T + 1] each.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         real = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
         # Only for many logits, b · (T + 1) · V: chunks cost one more product with the output layer.
@@ -210,7 +151,6 @@ class Scorer:
                 inputs,
                 labels,
                 real,
-                # [n] the flat indices of the True entries of `real`, computed on the CPU.
                 places=batch.places,
                 temperature=self.temperature,
                 truncate=self.truncate,
@@ -227,9 +167,8 @@ class Scorer:
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
-        # With top-k, top-p, min-p or a gradient of the entropy, autograd would keep several tensors
-        # as large as the logits. `score_logits` keeps none: it computes them chunk by chunk, and
-        # again in the backward pass.
+        # Here autograd would keep several tensors as large as the logits. `score_logits` computes
+        # them chunk by chunk, and again in the backward pass.
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
@@ -266,15 +205,13 @@ class ReferencePolicy:
     def _exchange(self, policy: torch.nn.Module) -> None:
         """Swap the stored weights and the policy's trainable weights; a second call swaps back."""
         for module in policy.modules():
-            # FSDP2 may still hold gathered weights of the last forward pass, which a swap does not
-            # change. `reshard` frees them, so that the next pass gathers the swapped ones.
+            # FSDP2 may still hold gathered weights of the last forward pass: free them.
             if isinstance(module, FSDPModule):
                 module.reshard()
         for index, weight in enumerate(_trained_weights(policy)):
             stored = self._weights[index].to(weight.device)
             if isinstance(weight, DTensor) and not isinstance(stored, DTensor):
-                # The first swap under FSDP2: the copy was made before accelerate sharded the
-                # policy, so it is a whole tensor. Shard it like the parameter.
+                # The copy was made before accelerate sharded the policy.
                 stored = distribute_tensor(stored, weight.device_mesh, weight.placements)
             self._weights[index] = weight.detach().clone()
             weight.copy_(stored)

@@ -13,8 +13,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from lib.models.load import with_kernel
-from lib.params.model import Model
-from lib.params.training import Grpo, RolloutSampling
+from lib.params.schema import Params
 from lib.rewards.grading import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
@@ -26,12 +25,10 @@ AGGREGATIONS = {"sum": "sum_then_normalize", "gdpo": "normalize_then_sum"}
 
 def build_trl(
     rows: Sequence[Mapping[str, Any]],
+    params: Params,
     *,
     grading: Grading,
     arguments: Mapping[str, Any],
-    grpo: Grpo,
-    rollout: RolloutSampling,
-    settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """Build TRL's `GRPOTrainer` from params, ready to start.
@@ -39,9 +36,9 @@ def build_trl(
     Args:
         rows: one per problem, with "prompt" (chat messages) and the columns for reward functions.
         arguments: keyword arguments of `transformers.TrainingArguments`, from `grpo_arguments`.
-        settings: params' section of the model.
         kwargs: further arguments of `GRPOTrainer`: model, tokenizer and callbacks.
     """
+    grpo, rollout, settings = params.grpo, params.rollout, params.model
     vllm = {
         "use_vllm": True,
         # vLLM runs in this process, on the trainer's GPU; the other mode needs TRL's own server.

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from lib.artifacts import fingerprint, hash_path, read_json, write_json
 from lib.artifacts.code import stage_code
 from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
+from lib.training.phase.console import say
 
 MANIFEST = "manifest.json"
 
@@ -49,7 +50,7 @@ def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[
         "stage": stage,
         "settings": settings,
         "code": stage_code(stage, settings),
-        # Ranks share out batches, so that a run on another number of them rounds differently.
+        # Another number of ranks rounds differently.
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
     # accelerate's variable for FSDP, whose checkpoints only a sharded model can load.
@@ -77,29 +78,41 @@ class Checkpoints:
         """List all sealed checkpoints, oldest first."""
         return sorted(self.folder.glob("checkpoint-*"), key=checkpoint_step)
 
-    def newest(self, say: Callable[[str], None]) -> Path | None:
-        """Return the last checkpoint whose files match its manifest; None if there is none.
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return self.folder.parent.name
 
-        Args:
-            say: called with a line for each damaged checkpoint.
+    def open(self) -> Path | None:
+        """Remove what an interrupted run left, and return the checkpoint to resume from, if any.
+
+        Call it on rank 0 only, which holds the stage's lock.
         """
+        if others := self.others():
+            names = ", ".join(map(str, others))
+            say(f"{self.stage} does not use checkpoints of other params, inputs or code: {names}")
+        newest = self.newest()
+        shutil.rmtree(self.writing, ignore_errors=True)
+        self.drop_bests_after(checkpoint_step(newest) if newest else -1)
+        return newest
+
+    def newest(self) -> Path | None:
+        """Return the last checkpoint whose files match its manifest; None if there is none."""
         if any(self.writing.glob("checkpoint-*")):
-            say("ignores a half-written checkpoint")
+            say(f"{self.stage} ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
             damage = find_damage(checkpoint)
             if not damage:
                 return checkpoint
-            say(f"{checkpoint} is damaged ({damage}); the one before is used, if there is one")
+            say(f"{self.stage} {checkpoint} is damaged ({damage}); the one before is used, if any")
         return None
 
     def seal(self, step: int) -> None:
         """Add the manifest to the trainer's checkpoint, and move it out of `writing`."""
         written = self.writing / f"checkpoint-{step}"
         drop_reference_adapter(written)
-        # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
-        # The rename is atomic, because both folders are on one file system. It cannot replace a
-        # folder: an earlier process may have left a damaged checkpoint of the same step.
+        # The rename is atomic, and cannot replace a damaged checkpoint of the same step.
         named = self.folder / written.name
         shutil.rmtree(named, ignore_errors=True)
         written.rename(named)
@@ -116,13 +129,11 @@ class Checkpoints:
     def drop_old_bests(self) -> None:
         """Remove each `best-<step>` that no resumed run can select any more.
 
-        Each `best-<step>` is better than those before it. A resumed run starts at the oldest
-        checkpoint or later, so of the folders up to that step it can only select the last one.
-        Example: of best-1, best-3 and best-5 with checkpoint-4 and checkpoint-8, best-1 goes.
+        Each is better than those before it: of those up to the oldest checkpoint the last stays.
+        Of best-1, best-3 and best-5 with checkpoint-4 and checkpoint-8, best-1 goes.
         """
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
-        # Without a checkpoint a later run starts at step 0 and writes its own folders: only the
-        # last folder stays, which the end of this run may select.
+        # Without a checkpoint a later run starts at step 0: only the last folder stays.
         oldest_first = self.by_step() or bests[-1:]
         for best, better in pairwise(bests):
             if checkpoint_step(better) <= checkpoint_step(oldest_first[0]):
@@ -131,8 +142,7 @@ class Checkpoints:
     def drop_bests_after(self, step: int) -> None:
         """Remove each `best-<step>` of steps that a run resumed at `step` takes again.
 
-        On a GPU these may come out otherwise. The old ones would then count as better than those of
-        the resumed run, and `drop_old_bests` would remove the one that it selects.
+        On a GPU these may come out otherwise: `drop_old_bests` would compare them with old ones.
         """
         for best in self.folder.glob("best-*"):
             if checkpoint_step(best) > step:
@@ -142,15 +152,13 @@ class Checkpoints:
         """Keep the last `keep` checkpoints of a complete run, to resume from; remove the rest.
 
         Args:
-            base: the folder with the prompt format and system prompt. They are copied into each
-                checkpoint, so that it can be evaluated anywhere.
+            base: has the prompt format and system prompt, which a checkpoint needs anywhere else.
         """
-        # Replaces the checkpoints of an earlier run.
         finished = self.folder.parent / FINISHED
         shutil.rmtree(finished, ignore_errors=True)
-        # The last `keep` ones, since `by_step` lists the oldest first. For 0, [-0:] would take all.
+        # For 0, [-0:] would take all.
         for checkpoint in self.by_step()[-keep:] if keep else []:
-            # The manifest lists all files, and would not match after the two copies below.
+            # It would not match after the copies below.
             (checkpoint / MANIFEST).unlink()
             for name in (FORMAT_FILE, SYSTEM_FILE):
                 if base and (base / name).is_file():
@@ -171,10 +179,8 @@ class Checkpoints:
 def drop_reference_adapter(checkpoint: Path) -> None:
     """Remove TRL's frozen adapter, the reference policy, from a checkpoint.
 
-    A resumed trainer makes it anew from the starting checkpoint. If its folder were present,
-    transformers 5.17 would load only that adapter and resume with an untrained policy:
-    `Trainer._load_from_checkpoint` reads the trained adapter at the top of the checkpoint only if
-    no folder in it has an adapter.
+    A resumed trainer makes it anew. Beside its folder transformers 5.17 would not load the trained
+    adapter at the top of the checkpoint (`Trainer._load_from_checkpoint`).
     """
     for config in checkpoint.glob("*/adapter_config.json"):
         shutil.rmtree(config.parent)
@@ -185,15 +191,11 @@ class SealCheckpoints(TrainerCallback):
 
     Args:
         keep: number of checkpoints to keep after the run.
-        interrupts: holds back Ctrl-C while a checkpoint is written.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, *, keep: int, interrupts: "SaveOnSignal | None" = None
-    ) -> None:
+    def __init__(self, checkpoints: Checkpoints, *, keep: int) -> None:
         self.checkpoints = checkpoints
         self.keep = max(MIN_CHECKPOINTS, keep)
-        self.interrupts = interrupts
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -204,19 +206,16 @@ class SealCheckpoints(TrainerCallback):
             UserError: weights are NaN or infinite.
         """
         if control.should_save:
-            # A checkpoint does not hold the sums since the last logged step: a resumed run would
-            # lose them.
+            # A checkpoint does not hold the sums since the last logged step.
             control.should_log = True
         if control.should_save or state.global_step >= state.max_steps:
             self._check_finite(kwargs["model"], state.global_step)
-        if control.should_save and self.interrupts:
-            self.interrupts.hold()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Complete the checkpoint with its manifest, and remove the oldest ones."""
-        # Of a sharded checkpoint, each rank writes files of its own: wait for all of them.
+        # Each rank writes files of its own of a sharded checkpoint.
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
@@ -224,21 +223,18 @@ class SealCheckpoints(TrainerCallback):
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
         ranks.wait_for_everyone()
-        if self.interrupts:
-            self.interrupts.release()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
         """Refuse weights with NaN or infinite values, checked on every rank for its own part."""
         parts = [
-            # Of a parameter that FSDP2 shards, only this rank's part: nothing is gathered.
+            # Of a sharded parameter only this rank's part.
             weight.to_local() if isinstance(weight, DTensor) else weight
             for weight in model.parameters()
         ]
         finite = all(bool(part.isfinite().all()) for part in parts)
-        # The ranks' results in one list, so that all ranks raise.
+        # All ranks raise.
         if not all(gather_object([finite])):
-            # The folder is named <stage>/<fingerprint>.
-            stage = self.checkpoints.folder.parent.name
+            stage = self.checkpoints.stage
             raise UserError(
                 f"step {step}: the weights are NaN or infinite, so they are not saved; "
                 f"lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
@@ -264,53 +260,29 @@ class SaveOnSignal(TrainerCallback):
         self.every = every
         self.signals: set[int] = set()
         self.ended = False
-        # Ctrl-C during a write: None outside one, else whether it came.
-        self._held: bool | None = None
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Record SIGTERM and SIGUSR1 in `signals` during the block.
 
-        Ctrl-C ends the run at once, or at the end of a checkpoint's write. In another thread than
-        the main one nothing is recorded: Python allows no handler there.
+        In another thread than the main one nothing is recorded: Python allows no handler there.
         """
         earlier: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
                 earlier[number] = signal.signal(number, lambda number, _: self.signals.add(number))
-            earlier[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
         try:
             yield
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
 
-    def hold(self) -> None:
-        """Hold back the first Ctrl-C until `release`; a second one ends the run at once."""
-        self._held = False
-
-    def release(self) -> None:
-        """Raise the KeyboardInterrupt of a Ctrl-C since `hold`."""
-        was_interrupted, self._held = self._held, None
-        if was_interrupted:
-            raise KeyboardInterrupt
-
-    def _interrupt(self, *_: object) -> None:
-        if self._held is not False:
-            raise KeyboardInterrupt
-        self._held = True
-
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Save if any rank has received a signal; after SIGTERM also end training.
-
-        All ranks must decide the same, or they would wait for each other for ever.
-        """
-        # Only at multiples of `every`, where a resumed run equals an uninterrupted one. At its last
-        # step the run ends anyway.
+        """Save if any rank has received a signal; after SIGTERM also end training."""
         if state.global_step % self.every == 0 and state.global_step < state.max_steps:
-            # The signals that any rank has received since the last multiple.
+            # All ranks must decide the same, or they would wait for each other for ever.
             signals = set().union(*gather_object([self.signals]))
             self.signals = set()
             if signals:
@@ -328,8 +300,7 @@ def checkpoint_step(checkpoint: Path) -> int:
 def find_damage(checkpoint: Path) -> str:
     """Return a text such as "model.safetensors is not as saved"; '' for an undamaged checkpoint.
 
-    Files may be missing, new or changed since the manifest was written; the text names the first of
-    them in alphabetical order.
+    Files may be missing, new or changed; the text names the first of them by name.
     """
     try:
         expected = read_json(checkpoint / MANIFEST)

@@ -23,14 +23,13 @@ def check_world_size() -> None:
     """Refuse to train if the launcher did not start as many processes as its options ask for.
 
     Raises:
-        UserError: the numbers differ; the message gives both, and the torchrun command that starts
-            the right number on one machine's CPUs.
+        UserError: the numbers differ.
     """
     started = num_processes()
-    # Nearest parent first: the first launcher among them started this process, and decides.
+    # Nearest parent first.
     for process in psutil.Process().parents():
         expected = expected_world_size(_command_line(process))
-        # The parent is a shell, make or DVC, or a launcher without a fixed number.
+        # A shell, make or DVC, or a launcher without a fixed number.
         if expected is None:
             continue
         if expected != started:
@@ -59,8 +58,7 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
     on 2 processes: 4 rows in each of 4 passes.
 
     Args:
-        batch, micro_batch: rows on all processes together; params refuse a batch that is no
-            multiple of the micro-batch.
+        batch, micro_batch: rows on all processes together.
 
     Raises:
         UserError: the processes cannot share the micro-batch evenly.
@@ -92,15 +90,14 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     `torchrun --nproc_per_node 2 --nnodes 3 …` -> 6. None if the number is not fixed
     (`--nproc_per_node gpu`, `--nnodes 1:4`), or if the command is no launcher's.
     """
-    # The launcher is among the first three words: `torchrun`, `python …/torchrun`, `python -m
-    # torch.distributed.run`, or `stages.ranks`, which calls torchrun.
+    # `torchrun`, `python …/torchrun`, `python -m torch.distributed.run`, or `stages.ranks`.
     names = {Path(word).name for word in command[:3]}
     is_torchrun = bool(names & {"torchrun", "torch.distributed.run", "stages.ranks"})
     if not is_torchrun and not ("accelerate" in names and "launch" in command):
         return None
     options = _options(command)
     if is_torchrun:
-        # torchrun takes an option that is not given from the environment (Kubeflow sets these).
+        # torchrun's own defaults, which Kubeflow sets.
         numbers = [
             options.nproc_per_node or os.environ.get("PET_NPROC_PER_NODE", "1"),
             options.nnodes or os.environ.get("PET_NNODES", "1"),

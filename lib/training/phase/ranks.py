@@ -22,8 +22,8 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     if not trainer.is_fsdp_enabled:
         return None
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    # {"lm_head.weight": "model.embed_tokens.weight"} in transformers. Gathering makes a copy of
-    # each tied weight; the copies are left out, and loading ties them again.
+    # {"lm_head.weight": "model.embed_tokens.weight"}. Gathering makes a copy of each tied weight;
+    # loading ties them again.
     tied = getattr(trainer.model, "all_tied_weights_keys", {})
     return {name: weight for name, weight in weights.items() if name not in tied}
 
@@ -32,8 +32,8 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
 def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
     """Keep all weights of an FSDP2 policy on each rank within the block, for generation.
 
-    FSDP2 gathers a block's weights in every forward pass, a collective. Ranks that generate would
-    wait for each other at every token, and for ever once one rank's completions have ended.
+    FSDP2 gathers weights in every forward pass: ranks that generate would wait for each other at
+    every token, and for ever once one rank's completions have ended.
     """
     if not isinstance(trainer.model, FSDPModule):
         yield
@@ -41,17 +41,15 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
     policy: Any = trainer.model
     policy.set_reshard_after_forward(False)
     try:
-        # A forward pass on each rank, of any token, gathers all weights. They then stay for all
-        # later passes.
+        # A forward pass of any token gathers all weights, which then stay.
         with torch.no_grad():
             policy(input_ids=torch.zeros(1, 1, dtype=torch.long, device=policy.device))
         yield
     finally:
-        # The setting of the launcher's config file.
         plugin = trainer.accelerator.state.fsdp_plugin
         policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
-        # This shards the weights again, and makes FSDP2 forget the forward passes of the block, by
-        # which it would plan the next backward pass: their number differs between ranks.
+        # Shards the weights, and makes FSDP2 forget the block's forward passes, by which it would
+        # plan the next backward pass: their number differs between ranks.
         policy.reset_iter_state()
 
 

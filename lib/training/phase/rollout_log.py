@@ -10,7 +10,7 @@ import json
 import math
 import operator
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformers.trainer_callback import ExportableState
 from lib.artifacts import ENCODING_ERRORS, write_jsonl
 from lib.core.errors import visible
 from lib.params.training import Grpo
+from lib.training.phase.console import say
 
 MAX_BYTES = 2**25
 """Approximate limit of a run's log. A run with more rows logs only every second, third, …
@@ -53,7 +54,6 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.rows: list[str] = []
         self.path: Path | None = None
         """File that gets each row as it happens; None for none."""
-        self.say: Callable[[str], None] = print
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint's entry for this callback (`ExportableState`)."""
@@ -91,7 +91,7 @@ class RolloutLog(TrainerCallback, ExportableState):
         every = self.grpo.eval_steps
         if state.is_world_process_zero and every and state.global_step % every == 0:
             for line in group_lines(self.group, width=shutil.get_terminal_size().columns):
-                self.say(f"grpo step={state.global_step} {line}")
+                say(f"grpo step={state.global_step} {line}")
 
 
 def group_lines(group: Sequence[Mapping[str, Any]], *, width: int) -> Iterator[str]:
@@ -175,14 +175,14 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
         gaps = [None] * len(batch.rows)
         if batch.old_log_probs is not None:
             mask = batch.completion_mask
-            # [b] sum of |log π − log q| over a completion's tokens, then its mean in nats.
+            # [b] mean of |log π − log q| over a completion's tokens, in nats.
             total = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
             gaps = [round(gap, DIGITS) for gap in (total / mask.sum(-1)).tolist()]
-        advantages, num_loss_tokens = batch.advantages.tolist(), counted.sum(-1).tolist()
-        for row, index in enumerate(batch.rows):
+        columns = zip(batch.advantages.tolist(), counted.sum(-1).tolist(), gaps, strict=True)
+        for index, (advantage, num_loss_tokens, gap) in zip(batch.rows, columns, strict=True):
             scores[index] = {
-                "advantage": round(advantages[row], DIGITS),
-                "num_loss_tokens": num_loss_tokens[row],
-                "log_prob_gap": gaps[row],
+                "advantage": round(advantage, DIGITS),
+                "num_loss_tokens": num_loss_tokens,
+                "log_prob_gap": gap,
             }
     return scores

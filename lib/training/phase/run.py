@@ -39,13 +39,14 @@ from lib.training.phase.checkpoints import (
     checkpoint_step,
     run_fingerprint,
 )
+from lib.training.phase.console import ProgressLines, say, training_log
 from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
 from lib.training.phase.ranks import check_ranks_agree, check_sharding
 from lib.training.phase.rollout_log import RolloutLog, rollout_rows
 from lib.training.phase.setup import save
-from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
+from lib.training.phase.tracking import curve_points, track, trackers
 from lib.training.phase.validation import Validator, validation_points
-from lib.training.phase.warning_signs import GAP, WarningSigns, all_signs
+from lib.training.phase.warning_signs import GAP, all_signs
 
 CURVE_ONLY = ("reward_std", "/std", "_terminated_length", f"{GAP}/mean", "_sampling_ratio/mean")
 """Ends of columns that are left out of metrics."""
@@ -80,165 +81,140 @@ def run_phase(
 ) -> None:
     """Train a phase and write its outputs; a skipped phase passes its checkpoint on.
 
-    An interrupted phase resumes from its last checkpoint if params, inputs, code, packages and the
-    number of ranks are unchanged. It ends with the same files as a run without interruption.
+    An interrupted phase resumes from its last checkpoint (`run_fingerprint`), and ends with the
+    same files as a run without interruption.
 
     Args:
         build: returns the trainer, given the trainer's output folder.
-        stage: the stage's name, such as `grpo`.
-        section: the stage's own section of params.
-        init: the checkpoint to start from.
-        settings: all params that the phase depends on.
-        inputs: the stage's input files and folders, by name; provenance hashes them.
-        validator: measures the policy every `section.eval_steps`; with 0 it only names the columns
-            of an empty validation curve.
-        adapter: an adapter trained elsewhere on the weights of `init`, which a skipped phase passes
-            on in place of `init`.
-        scratch: parent of the folder with the stage's lock, log and checkpoints.
+        settings, inputs: all params and files that the phase depends on.
+        validator: with `section.eval_steps` of 0 it only names the columns of an empty curve.
+        adapter: trained elsewhere; a skipped phase passes it on in place of `init`.
 
     Raises:
-        UserError: another process runs this stage, this one was interrupted, or the launcher
-            did not start as many processes as its options ask for.
+        UserError: another process runs this stage, or this one was interrupted.
     """
     check_world_size()
-    # The reason in words; '' if the phase runs.
+    origin: dict[str, Any] = {"settings": settings, "inputs": inputs}
     if section.skipped:
         if is_main_process():
-            passed = adapter or init
-            click.echo(f"skipped: {section.skipped}; {passed} is passed on as {outputs.model}")
-            # Without DVC the folder of an earlier run is still there: none of its files may stay.
-            with replacing(outputs.model) as unfinished:
-                if adapter:
-                    copy_adapter(adapter, base=init, checkpoint=unfinished)
-                else:
-                    # DVC caches by content, so that the copy takes no space there.
-                    shutil.copytree(init, unfinished)
+            click.echo(f"skipped: {section.skipped}; {adapter or init} becomes {outputs.model}")
+            pass_on(init, adapter, outputs.model)
             write_results(outputs, TrainerState(), validator)
-            # An adapter was trained, though not by this run: its provenance has `skipped: false`.
-            skipped = adapter is None
-            write_provenance(outputs.provenance, settings=settings, inputs=inputs, skipped=skipped)
+            write_provenance(outputs.provenance, **origin, skipped=adapter is None)
         return
-
-    active_validator = validator if section.eval_steps else None
-    if active_validator:
-        # Raises if the engine is not installed: now, and not after a model is loaded.
-        check_engine(
-            active_validator.settings.engine, active_validator.init, base=active_validator.base
-        )
-    folder = scratch / stage
+    active = validator if section.eval_steps else None
+    # Raise for a missing package now, and not after a model is loaded.
+    trackers()
+    if active:
+        check_engine(active.settings.engine, active.init, base=active.base)
     # A file lock allows only one run of a stage at a time. Rank 0 holds it for all ranks.
-    with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
-        checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
+    lock = alone(scratch / stage / "lock", what=stage) if is_main_process() else nullcontext()
+    name = run_fingerprint(stage, **origin)
+    with lock, training_log(stage, scratch / stage / "training.log"):
+        checkpoints = Checkpoints(scratch / stage / name)
         try:
-            say = Announcer(stage, folder / "training.log")
-            if others := checkpoints.others():
-                names = ", ".join(map(str, others))
-                say(f"{stage} does not use checkpoints of other params, inputs or code: {names}")
-            newest = None
-            if is_main_process():
-                newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
-                # The half-written checkpoint of an interrupted run. Only rank 0 changes the folder,
-                # since it holds the lock.
-                shutil.rmtree(checkpoints.writing, ignore_errors=True)
-                checkpoints.drop_bests_after(checkpoint_step(newest) if newest else -1)
-
-            # Made before a model is loaded, since a tracker's package may be missing.
-            tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
-            # Every rank builds a trainer and loads the weights.
+            newest = checkpoints.open() if is_main_process() else None
             trainer = build(checkpoints.writing)
-            check_sharding(trainer)
-            if (ranks := num_processes()) > 1:
-                say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
-                rows = trainer.train_dataset
-                if rows is not None and len(rows) < section.micro_batch_size:
-                    raise UserError(
-                        f"{stage}.micro_batch_size={section.micro_batch_size}: there are only "
-                        f"{len(rows)} rows, and {ranks} ranks leave out an incomplete micro-batch; "
-                        "lower it, or train with one process"
-                    )
-            # Each epoch's order of the data depends only on seed and epoch, also after a resume.
-            compat.order_by_epoch(trainer)
-            on_cpu = trainer.args.device.type == "cpu"
-            if on_cpu and (note := note_on_busy_cores(torch.get_num_threads())):
-                say(f"{stage} {note}")
-            if has_slow_bfloat16(trainer):
-                say(
-                    f"{stage} WARNING this CPU has no bfloat16 instructions: a step takes at least "
-                    "nine times as long as in float32; set model.mixed_precision: fp32 and "
-                    "model.dtype: float32"
-                )
-
-            # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
-            # at different steps would wait for each other for ever.
-            (name,) = broadcast_object_list([newest.name if newest else ""])
-            checkpoint = checkpoints.folder / name if name else None
-            if checkpoint:
-                # Two faults: torch cannot load an optimiser's state onto the device `cpu:0`, and
-                # TRL starts the count of tokens at 0.
-                compat.load_onto_numbered_cpu()
-                compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
-                say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
-
-            connect_progress(trainer, say, active_validator, rollouts=outputs.rollouts)
-            if active_validator:
-                keep_best = functools.partial(save_best, trainer, checkpoints)
-                active_validator.watch(
-                    trainer,
-                    stage=stage,
-                    steps=section.eval_steps,
-                    say=say,
-                    keep=keep_best if section.select == "best" else None,
-                )
-            tracker.watch(trainer)
-            # Saves a checkpoint after SIGTERM or SIGUSR1. It holds neither the rollouts nor the
-            # means since the last logged step. It is therefore saved only at a multiple of the
-            # steps per roll-out and per logged point, after which both start anew.
-            on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
-            trainer.add_callback(on_signal)
-
-            keep = section.keep_checkpoints
-            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, interrupts=on_signal))
-            with (
-                on_signal.watch(),
-                closing(active_validator) if active_validator else nullcontext(),
-            ):
-                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            if on_signal.ended:
-                # Rank 0's hint, since a shared folder may show its checkpoint to other ranks late.
-                (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
-                raise UserError(f"{stage} was interrupted; {hint}")
-
-            check_ranks_agree(trainer)
-            # The selected validation point; None if params select the last step.
-            best = None
-            if active_validator and section.select == "best":
-                best = active_validator.best_point(trainer.state)
-            else:
-                # All ranks gather sharded weights; the first one writes.
-                save(trainer, outputs.model)
+            prepare(trainer, stage, section)
+            connect(trainer, active, rollouts=outputs.rollouts)
+            track(trainer, f"{stage}-{name}", settings)
+            train(trainer, checkpoints, newest, active, stage=stage, section=section)
+            best = active.best_point(trainer.state) if active and section.select == "best" else None
+            hand_on(trainer, checkpoints, outputs, validator, stage=stage, init=init, best=best)
             if trainer.is_world_process_zero():
-                if best:
-                    # `save_best` wrote its weights during training.
-                    with replacing(outputs.model) as unfinished:
-                        shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
-                rollouts = rollout_rows(trainer)
-                write_results(outputs, trainer.state, validator, rollouts=rollouts, best=best)
-                # {stage: best point} of earlier phases and this one, for the checkpoint's card.
-                if selections := read_selections(init) | ({stage: best} if best else {}):
-                    write_json(outputs.model / SELECTED, selections)
-                facts = {"skipped": False, "warnings": all_signs(trainer)}
-                write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
-                checkpoints.finish(keep=keep, base=inputs.get("base"))
+                signs = all_signs(trainer)
+                write_provenance(outputs.provenance, **origin, skipped=False, warnings=signs)
+                checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
 
 
-def connect_progress(
-    trainer: Trainer, say: Announcer, validator: Validator | None, *, rollouts: Path | None
-) -> None:
-    """Let the trainer print its lines by `say`, and show the progress of generation on its bar.
+def pass_on(init: Path, adapter: Path | None, model: Path) -> None:
+    """Copy the checkpoint of a skipped phase, or its adapter, to the phase's output."""
+    # Without DVC the folder of an earlier run is still there: none of its files may stay.
+    with replacing(model) as unfinished:
+        if adapter:
+            copy_adapter(adapter, base=init, checkpoint=unfinished)
+        else:
+            # DVC caches by content, so that the copy takes no space there.
+            shutil.copytree(init, unfinished)
 
-    Without a terminal there is no bar, and lines show the progress.
+
+def prepare(trainer: Trainer, stage: str, section: Optimisation) -> None:
+    """Check a trainer's ranks and data, and warn of a slow machine."""
+    check_sharding(trainer)
+    if (ranks := num_processes()) > 1:
+        say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
+        rows = trainer.train_dataset
+        if rows is not None and len(rows) < section.micro_batch_size:
+            raise UserError(
+                f"{stage}.micro_batch_size={section.micro_batch_size}: there are only "
+                f"{len(rows)} rows, and {ranks} ranks leave out an incomplete micro-batch; "
+                "lower it, or train with one process"
+            )
+    # Each epoch's order of the data depends only on seed and epoch, also after a resume.
+    compat.order_by_epoch(trainer)
+    on_cpu = trainer.args.device.type == "cpu"
+    if on_cpu and (note := note_on_busy_cores(torch.get_num_threads())):
+        say(f"{stage} {note}")
+    if has_slow_bfloat16(trainer):
+        say(
+            f"{stage} WARNING this CPU has no bfloat16 instructions: a step takes at least nine "
+            "times as long as in float32; set model.mixed_precision: fp32 and model.dtype: float32"
+        )
+
+
+def train(
+    trainer: Trainer,
+    checkpoints: Checkpoints,
+    newest: Path | None,
+    validator: Validator | None,
+    *,
+    stage: str,
+    section: Optimisation,
+) -> None:
+    """Train from the newest checkpoint or from the start, with validation and checkpoints.
+
+    Args:
+        newest: rank 0's checkpoint to resume from; None on the other ranks.
+
+    Raises:
+        UserError: SIGTERM ended the training.
+    """
+    # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks at
+    # different steps would wait for each other for ever.
+    (name,) = broadcast_object_list([newest.name if newest else ""])
+    checkpoint = checkpoints.folder / name if name else None
+    if checkpoint:
+        # Two faults: torch cannot load an optimiser's state onto the device `cpu:0`, and TRL starts
+        # the count of tokens at 0.
+        compat.load_onto_numbered_cpu()
+        compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
+        say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
+    if validator:
+        keep = functools.partial(save_best, trainer, checkpoints)
+        keep_best = keep if section.select == "best" else None
+        validator.watch(trainer, stage=stage, steps=section.eval_steps, keep=keep_best)
+    # Saves a checkpoint after SIGTERM or SIGUSR1. It holds neither the rollouts nor the means since
+    # the last logged step. It is therefore saved only at a multiple of the steps per roll-out and
+    # per logged point, after which both start anew.
+    on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
+    trainer.add_callback(on_signal)
+    trainer.add_callback(SealCheckpoints(checkpoints, keep=section.keep_checkpoints))
+    with on_signal.watch(), closing(validator) if validator else nullcontext():
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if on_signal.ended:
+        # Rank 0's hint, since a shared folder may show its checkpoint to other ranks late.
+        (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
+        raise UserError(f"{stage} was interrupted; {hint}")
+    check_ranks_agree(trainer)
+
+
+def connect(trainer: Trainer, validator: Validator | None, *, rollouts: Path | None) -> None:
+    """Let generation within a step report its progress, and the rollout log write its rows.
+
+    The transformers engine calls its `heartbeat` with three numbers: ended completions, all
+    completions, and tokens.
 
     Args:
         rollouts: file that gets logged completions as they happen.
@@ -246,17 +222,42 @@ def connect_progress(
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, RolloutLog):
             callback.path = rollouts
-        if isinstance(callback, ProgressLines | WarningSigns | RolloutLog):
-            callback.say = say
         if isinstance(callback, ProgressLines):
-            # While it generates, the transformers engine calls its `heartbeat` with three numbers:
-            # ended completions, all completions, and tokens. Only `PolicyGradientTrainer` has an
-            # engine.
-            engine = getattr(trainer, "engine", None)
-            if engine:
-                engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
+            # Only `PolicyGradientTrainer` has an engine.
+            if engine := getattr(trainer, "engine", None):
+                engine.heartbeat = functools.partial(callback.heartbeat, "rollouts")
             if validator:
-                validator.heartbeat = functools.partial(callback.show_progress, "validation")
+                validator.heartbeat = functools.partial(callback.heartbeat, "validation")
+
+
+def hand_on(
+    trainer: Trainer,
+    checkpoints: Checkpoints,
+    outputs: Outputs,
+    validator: Validator | None,
+    *,
+    stage: str,
+    init: Path,
+    best: Mapping[str, float] | None,
+) -> None:
+    """Write the phase's checkpoint and results.
+
+    Args:
+        best: the selected validation point; None if params select the last step.
+    """
+    if not best:
+        # All ranks gather sharded weights; the first one writes.
+        save(trainer, outputs.model)
+    if not trainer.is_world_process_zero():
+        return
+    if best:
+        # `save_best` wrote its weights during training.
+        with replacing(outputs.model) as unfinished:
+            shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
+    write_results(outputs, trainer.state, validator, rollouts=rollout_rows(trainer), best=best)
+    # {stage: best point} of earlier phases and this one, for the checkpoint's card.
+    if selections := read_selections(init) | ({stage: best} if best else {}):
+        write_json(outputs.model / SELECTED, selections)
 
 
 def save_best(trainer: Trainer, checkpoints: Checkpoints, step: int) -> None:

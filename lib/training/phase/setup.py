@@ -21,10 +21,10 @@ from lib.rewards.functions import RewardFn
 from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
 from lib.training.phase.ranks import gather_weights
-from lib.training.phase.tracking import Tracker, curve_points
+from lib.training.phase.tracking import curve_points, track
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Setup:
     """A training run ready to start: a trainer, its data and its rewards.
 
@@ -58,8 +58,7 @@ def shared_arguments(
     Raises:
         UserError: float16 without a GPU, or micro-batches that the ranks cannot share evenly.
     """
-    # Without this call, a trainer without a launcher takes all visible GPUs (`nn.DataParallel`),
-    # and multiplies its batch by their number.
+    # Otherwise a trainer without a launcher takes all visible GPUs (`nn.DataParallel`).
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
     schedule: str = section.lr_schedule
@@ -76,8 +75,7 @@ def shared_arguments(
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
         "lr_scheduler_type": schedule,
-        # transformers reads a number below 1 as a share of all steps, but 1 as one step. A ratio of
-        # 1 is therefore passed as slightly less.
+        # transformers reads a number below 1 as a share of all steps, but 1 as one step.
         "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),
         "adam_beta1": section.adam_beta1,
         "adam_beta2": section.adam_beta2,
@@ -86,28 +84,23 @@ def shared_arguments(
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
         "fp16": scaled,
-        # The default, torch's fused AdamW, skips an overflowing step by itself: accelerate does not
-        # see that, and advances the schedule (accelerate/optimizer.py, `AcceleratedOptimizer.step`,
-        # 1.15.0).
+        # The default, torch's fused AdamW, skips an overflowing step by itself, and accelerate
+        # 1.15.0 advances the schedule (`AcceleratedOptimizer.step`).
         **({"optim": "adamw_torch"} if scaled else {}),
-        # On a machine without a GPU this must be True. Otherwise transformers refuses to compute in
-        # bf16, and accelerate lets each of several ranks train by itself.
+        # Else, without a GPU, transformers refuses bf16 and each of several ranks trains by itself.
         "use_cpu": not gpu,
-        # Unsloth's policy has its own checkpointing (`lib.models.unsloth`), which transformers'
-        # would replace.
+        # Unsloth's policy has its own (`lib.models.unsloth`).
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
         "seed": params.seed,
         "save_strategy": "steps" if section.save_steps else "no",
         # Any positive number if nothing is saved.
         "save_steps": section.save_steps or 1,
-        # `Tracker` and `ProgressLines` log instead.
+        # `track` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
-        # accelerate would fill up the last micro-batch of several ranks with repeated rows. They
-        # leave it out instead, other rows in each epoch.
+        # accelerate would fill up the last micro-batch of several ranks with repeated rows.
         "dataloader_drop_last": num_processes() > 1,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        # Each pass uses all trained weights, so DDP need not search the graph for unused ones.
         "ddp_find_unused_parameters": False,
         # accelerate would take MPI if torch was built with it.
         "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
@@ -117,8 +110,7 @@ def shared_arguments(
 def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     """Set the memory-efficient AdamW if params name it, and stop transformers' printing of logs.
 
-    The other optimiser, `adamw`, is the trainer's own. In either case the trainer groups the
-    parameters, builds the schedule and saves the optimiser's state.
+    The other optimiser, `adamw`, is the trainer's own.
 
     Args:
         section: the phase's section of params.
@@ -127,7 +119,6 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args
-        # From this class and these arguments the trainer makes the optimiser when training starts.
         # The trainer also sets the weight decay, per group of parameters.
         trainer.optimizer_cls_and_kwargs = (
             MemoryEfficientAdamW,
@@ -150,16 +141,13 @@ def save(trainer: Trainer, checkpoint: Path) -> None:
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
     """Train to the end and return the curve: for each logged step, its numbers by column.
 
-    Trackers get the curve too: an open W&B run, and those named by environment variables
-    (`lib.training.phase.tracking`).
-
-    Stages call `lib.training.phase.run.run_phase` instead, which adds resuming, validation and the
-    outputs of the DAG.
+    Trackers get the curve too (`lib.training.phase.tracking`). Stages call
+    `lib.training.phase.run.run_phase`, which adds resuming, validation and outputs.
 
     Args:
         to: folder for the checkpoint; None saves nothing.
     """
-    Tracker("run", setup.settings).watch(setup.trainer)
+    track(setup.trainer, "run", setup.settings)
     setup.trainer.train()
     if to:
         save(setup.trainer, to)

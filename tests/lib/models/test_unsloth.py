@@ -115,7 +115,7 @@ def test_validation_is_on_the_vllm_below_the_policy(
     build = {"sft": plain_sft, "grpo": plain_grpo}[phase]
     trainer = build(sets.sft[:16], base, params, tmp_path)
     validator = Validator(params, tmp_path, init=base, base=base)
-    validator.watch(trainer, stage=phase, steps=1, say=print)
+    validator.watch(trainer, stage=phase, steps=1)
     engine = validator.engine or validator.open_engine(trainer.model)
     engine.sync(trainer.model)
     assert set(validator.answers(engine)) == set(smoke.validation.sets)

@@ -156,6 +156,13 @@ PREFERRING = {
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
+        ({"grpo.delta": 4.0, "grpo.loss": "cispo"}, "grpo", "delta=4 "),
+        ({"grpo.delta": 1.25, "grpo.epsilon_high": 0.28}, "grpo", "delta=1.25 "),
+        ({"grpo.num_iterations": 2, "grpo.loss": "reinforce"}, "grpo", "num_iterations=2"),
+        ({"grpo.importance_level": "sequence", "grpo.loss": "reinforce"}, "grpo", "token"),
+        ({"grpo.dynamic_sampling_fallback": "train"}, "grpo", "dynamic_sampling_fallback"),
+        ({"grpo.dynamic_sampling": 4, "grpo.advantage": "none"}, "grpo", "dynamic_sampling=4"),
+        ({"grpo.curriculum_low": 0.9}, "grpo", "curriculum_high=0.875"),
     ],
     ids=str,
 )
@@ -201,7 +208,6 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
         # YAML only, without a form in JSON: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
-        ("a: &a [*a]\n", "params.yaml"),
         ("? {a: 1}\n: 1\n", "params.yaml"),
     ):
         path.write_text(text)

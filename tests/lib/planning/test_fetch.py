@@ -1,9 +1,12 @@
 """`make fetch` from a folder in the Hub's layout instead of the Hub."""
 
 import fnmatch
+import hashlib
+import os
 import platform
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from torch import __version__ as torch_version
 
 from commands.fetch import main as fetch_params
 from lib.core.errors import UserError
-from lib.models.hub import fetched_model, find, kernel_repository
+from lib.models.hub import fetched_model, find, kernel_repository, model_repository
 from lib.models.load import with_kernel
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
@@ -34,11 +37,16 @@ SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 HTTP_404 = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
 
 
+def git_hash(file: Path) -> str:
+    done = subprocess.run(["git", "hash-object", str(file)], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 class Hub:
     """`snapshot_download` over folders; the connection breaks after `lost` files."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.online, self.lost, self.copied = root, True, 99, []
+        self.root, self.online, self.lost, self.copied, self.damaged = root, True, 99, [], ""
 
     def snapshot_download(self, repo_id: str, **request: Any) -> Any:
         if not self.online or request.get("local_files_only"):
@@ -77,6 +85,14 @@ class Hub:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / file, target / file)
             self.copied.append(str(file))
+            # As the Hub's client: the commit, the ETag and the time of each file.
+            kept = target / ".cache/huggingface/download" / f"{file}.metadata"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            is_large = file.suffix in (".safetensors", ".parquet")
+            etag = hashlib.sha256((folder / file).read_bytes()).hexdigest() if is_large else ""
+            kept.write_text(f"{commit}\n{etag or git_hash(folder / file)}\n0\n")
+            if self.damaged == str(file):
+                (target / file).write_bytes(b"damaged")
         return str(target)
 
 
@@ -157,6 +173,27 @@ def test_an_interrupted_fetch_is_not_whole_and_resumes(hub):
     hub.online, hub.lost = True, 99
     fetch()
     assert len(hub.copied) == len(set(hub.copied)) > 2
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_file_of_another_hash_is_not_taken(hub, file):
+    hub.damaged = file
+    with pytest.raises(UserError, match=f"model.revision: {file} of"):
+        fetch()
+    assert not fetched_model("unsloth/Qwen3-4B-Base")
+
+
+def test_a_fetched_file_that_changes_is_refused_a_copied_one_is_not(hub):
+    fetch()
+    model = load_params().model
+    repository = model_repository(model.name, model.revision)
+    config = repository.folder / "config.json"
+    os.utime(config, (0, 0))
+    assert find(repository) == repository.folder
+    text = config.read_text("utf-8")
+    config.write_text(text.replace("qwen3", "qwen4"), "utf-8")
+    with pytest.raises(UserError, match="not the file that was fetched"):
+        find(repository)
 
 
 def test_a_copy_below_the_checkout_finds_what_was_fetched(hub, monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from lib.artifacts import read_json, write_json
+from lib.artifacts import read_json, write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.models.files import adapter_faults, model_faults, tensors_of
 from lib.params import parse_params, preset_params
@@ -180,3 +180,33 @@ def test_biases_have_no_second_adapter_as_dpos_reference(base, smoke, tmp_path):
     write_json(file, {**read_json(file), "bias": "lora_only"})
     (fault,) = input_problems(params)
     assert "DPO's reference" in fault
+
+
+VERDICTS = {
+    "right": ("rollout.parsed.answer == rollout.reference", ""),
+    "accepts_all": ("True", "the answer to another row"),
+    "refuses_all": ("False", "refuses"),
+    "fails": ("1 / 0", "ZeroDivisionError"),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_tasks_verdict_is_tried_on_its_own_rows(smoke, tmp_path, monkeypatch, name):
+    verdict, fault = VERDICTS[name]
+    monkeypatch.chdir(tmp_path)
+    Path("data/raw").mkdir(parents=True)
+    Path("plugins/tasks").mkdir(parents=True)
+    Path(f"plugins/tasks/{name}.py").write_text(
+        "from lib.prompts import TaggedFormat\n"
+        f"class Task(TaggedFormat):\n    def right(self, rollout):\n        return {verdict}\n"
+        "task = Task('', ('<a>', '</a>'), ('<b>', '</b>'), opened_by_prompt=False)\n"
+    )
+    texts = [{"problem": text, "reference": f"{text} is free text"} for text in ("one", "two")]
+    write_jsonl(Path("data/raw/mine.jsonl"), texts)
+    content = smoke.model_dump(mode="json")
+    content["prompt"]["format"] = f"plugins/tasks/{name}.py:task"
+    columns = {"reference": "reference"}
+    source = {"path": "data/raw/mine.jsonl", "adapter": "table", "columns": columns, "limit": "all"}
+    content["prepare"]["benchmarks"][0]["source"] = source
+    faults = list(input_problems(parse_params(content, origin="test")))
+    assert (fault in faults[0] and f"plugins/tasks/{name}.py" in faults[0]) if fault else not faults

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.prompts import prompt_format
-from lib.prompts.formats import PromptFormat
+from lib.prompts.formats import PromptFormat, TaggedFormat
 from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
@@ -103,3 +103,20 @@ def test_empty_marks_are_neither_a_form_nor_an_answer(name):
     assert (graded.label, graded.answer) == ("00", None)
     rewards = Grading(("format", "answer"), prompt_format=own_format).rewards
     assert [reward([None], [completion], reference=["4"]) for reward in rewards] == [[0.0], [0.0]]
+
+
+class Reversed(TaggedFormat):
+    """A task: the answer is the reference, backwards."""
+
+    def right(self, rollout):
+        return (rollout.parsed.answer or "") == rollout.reference[::-1]
+
+
+@pytest.mark.parametrize(("answer", "right"), [("cba", True), ("abc", False), ("1/2", False)])
+def test_a_tasks_verdict_replaces_the_verifiers(answer, right):
+    task = Reversed("task", ("<a>", "</a>"), ("<b>", "</b>"), opened_by_prompt=False)
+    grading = Grading(["tiny:answer", "s4:s4_correctness"], prompt_format=task)
+    graded = grading.rollout(f"<a>x</a><b>{answer}</b>", reference="abc")
+    grading.score([graded])
+    assert (graded.verdict.decided_by, graded.answer_ok, graded.strict_ok) == ("task", right, right)
+    assert graded.rewards == (float(right), 2.0 * right)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.completions import num_attempts
 from lib.core.errors import UserError
-from lib.stats import maj_at_k, num_attempts, pass_at_k, pass_hat_k
+from lib.stats import maj_at_k, pass_at_k, pass_hat_k
 
 grades = st.lists(st.booleans(), min_size=1, max_size=8)
 

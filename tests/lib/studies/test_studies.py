@@ -22,11 +22,11 @@ from fsspec.implementations.dirfs import DirFileSystem
 from commands.study import main as study_stage
 from lib.artifacts import read_json, write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.problems import UNSEEN_EQUATIONS
 from lib.core.errors import UserError
 from lib.params.load import read_yaml
 from lib.params.schema import by_dotted_key
 from lib.planning.inputs import input_problems
-from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.studies import experiments
 from lib.studies.definition import (
     STUDIES,
@@ -382,7 +382,7 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
     own.touch()
     assert study_file(str(own)) == own
     assert study_file("seeds") == STUDIES / "seeds.yaml"
-    with pytest.raises(UserError, match="controls, diversity, longer"):
+    with pytest.raises(UserError, match="controls, curriculum, diversity, divisor"):
         study_file("sedes")
     with pytest.raises(UserError, match="STUDY is not set; there are confirmation"):
         study_file("")
@@ -598,14 +598,14 @@ def test_numbers_of_another_definition_are_refused(tmp_path):
 
 def test_a_table_without_its_second_mark_is_refused(tmp_path):
     write_metrics(tmp_path / "more/study.json", metrics_of())
-    readme = tmp_path / "README.md"
+    page = tmp_path / "results.md"
     for text in (START.format("other"), f"{START.format('more')}\nold\n{END}\nrest"):
-        readme.write_text(text)
-        write_pages("more", study(), tmp_path, readme=readme)
-    assert "25.0" in readme.read_text() and readme.read_text().endswith(f"\n{END}\nrest")
-    readme.write_text(START.format("more"))
-    with pytest.raises(UserError, match=r"README\.md: no "):
-        write_pages("more", study(), tmp_path, readme=readme)
+        page.write_text(text)
+        write_pages("more", study(), tmp_path, results=page)
+    assert "25.0" in page.read_text() and page.read_text().endswith(f"\n{END}\nrest")
+    page.write_text(START.format("more"))
+    with pytest.raises(UserError, match=r"results\.md: no "):
+        write_pages("more", study(), tmp_path, results=page)
 
 
 def completion(mode: str, problem: str, *, answer_ok: bool, text: str = "") -> GradedCompletion:

@@ -12,6 +12,7 @@ from lib.artifacts.problems import read_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.models.pretrained import load_tokenizer
 from lib.models.runtime import configure
+from lib.rewards.rollout import Rollout
 from lib.training.phase.launch import check_world_size
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import read_changes
@@ -51,6 +52,12 @@ class Script:
         )
 
 
+def partly(completions, problem, **columns) -> list[float]:
+    """Reward letters, and all completions of every third problem equally."""
+    rewards = letters(completions)
+    return [0.5 * (len(text) % 3 == 0) or one for text, one in zip(problem, rewards, strict=True)]
+
+
 def main(folder: Path, way: str = ""):
     """Train the smoke preset with the changes of FOLDER/changes.json, from FOLDER/base.
 
@@ -67,7 +74,8 @@ def main(folder: Path, way: str = ""):
     problems, base = list(read_problems(folder / "grpo.jsonl")), folder / "base"
     # Each rank writes its problems: not over a file that another is reading.
     scratch = folder / f"scratch-{os.environ.get('RANK', 0)}"
-    trainer = reward_with(plain_grpo(problems, base, params, scratch), letters)
+    Rollout.answer_ok = property(lambda each: sum(each.token_ids) % 3 == 0)
+    trainer = reward_with(plain_grpo(problems, base, params, scratch), partly)
     if not way:
         trainer.roll_out_with(Script(base), live=True)
     seen = Gradients(trainer)
@@ -78,6 +86,8 @@ def main(folder: Path, way: str = ""):
         "gradients": seen.gradients[0],
         "weights": {name: whole(weight) for name, weight in state.items()},
         "completions": seen.completions[0],
+        "all_gradients": seen.gradients,
+        "all_completions": seen.completions,
         "gaps": [point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point],
     }
     ranks, rank = accelerator.num_processes, accelerator.process_index

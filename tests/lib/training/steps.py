@@ -19,8 +19,8 @@ from lib.engines.transformers import TransformersEngine
 from lib.params import Params
 from lib.params.model import Model
 from lib.training.grpo import grpo_setup
+from lib.training.grpo.batching import MicroBatch
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.tracking import curve_points
 from lib.training.sft import sft_setup
 

@@ -17,21 +17,20 @@ from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.rewards.rollout import Rollout
+from lib.training.grpo.problems import ProblemOrder, signal_mask
 from tests.lib.training.runs import on_ranks
 from tests.lib.training.steps import build, letters, reward_with, train, train_steps
 
 
-def test_draws_are_keyed_and_no_two_ranks_share_one(built):
-    trainer = built()
+def test_refills_are_keyed_by_step_and_round_and_have_no_problem_twice(smoke):
+    order = ProblemOrder(smoke.grpo, num_problems=40, seed=0)
 
-    def others(round_=1, *, step=3, rank=0):
-        trainer.state.global_step = step
-        trainer.accelerator = SimpleNamespace(num_processes=2, process_index=rank)
-        return [problem["problem"] for problem in trainer._refill_problems(5, round_)]
+    def others(round_=1, *, step=3):
+        return tuple(order.of_refill(10, step=step, round_=round_))
 
-    assert len({*others(), *others(rank=1)}) == 10
+    assert len({*others()}) == 10
     assert others() == others()
-    assert len({tuple(others()), tuple(others(step=4)), tuple(others(2))}) == 3
+    assert len({others(), others(step=4), others(2)}) == 3
 
 
 def test_shares_by_evidence_are_of_all_right_answers(built):
@@ -126,7 +125,7 @@ def test_with_gdpo_a_group_has_a_signal_by_component(built, aggregation, flat):
     steps = train_steps(trainer)
     (point,) = steps.points
     assert (point["frac_reward_zero_std"], point["reward_std"]) == (flat, 0)
-    assert trainer._signal_mask([trainer.rollouts[:4]]) == [not flat]
+    assert signal_mask(trainer, [trainer.rollouts[:4]]) == [not flat]
     # Opposite rewards of equal weight still cancel, in every group.
     assert steps.batches[0].advantages.abs().max() < 1e-6
 

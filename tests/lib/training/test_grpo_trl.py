@@ -79,11 +79,9 @@ def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypa
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **kwargs: kwargs["args"])
     config = build_trl(
         [],
+        params,
         grading=SimpleNamespace(weights=[1.0], rewards=[]),
         arguments=arguments,
-        grpo=params.grpo,
-        rollout=params.rollout,
-        settings=params.model,
     )
     assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == (1, 4)
     assert config.num_generations == config.generation_batch_size == 16

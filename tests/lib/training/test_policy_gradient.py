@@ -18,8 +18,9 @@ from lib.objectives.advantages import group_advantages
 from lib.objectives.logprobs import selective_log_softmax
 from lib.prompts.formats import conversation
 from lib.training import grpo
+from lib.training.grpo.batching import MicroBatch
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.grpo.scoring import MicroBatch
+from lib.training.grpo.problems import ProblemOrder
 from tests.lib.export.conftest import make_adapter
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.training.steps import (
@@ -29,7 +30,6 @@ from tests.lib.training.steps import (
     letters,
     train,
     train_steps,
-    with_changes,
 )
 
 GAP = "sampling/sampling_logp_difference"
@@ -227,24 +227,6 @@ def test_a_step_takes_the_correction_that_params_name(built, correction):
     assert point["sampling/importance_sampling_ratio/mean"] == pytest.approx(mean, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"delta": 4.0, "loss": "cispo"},
-        {"delta": 1.25, "epsilon_high": 0.28},
-        {"num_iterations": 2, "loss": "reinforce"},
-        {"importance_level": "sequence", "loss": "reinforce"},
-        {"dynamic_sampling_fallback": "train"},
-        {"dynamic_sampling": 4, "advantage": "none"},
-    ],
-    ids=str,
-)
-def test_a_knob_without_effect_is_refused(smoke, changes):
-    (knob, value), *_ = changes.items()
-    with pytest.raises(ValueError, match=f"{knob}={str(value).removesuffix('.0')}"):
-        with_changes(smoke.grpo, changes)
-
-
 class Stale(TransformersEngine):
     """Engine that is never synced."""
 
@@ -348,21 +330,17 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built, sets):
     assert trainer.extra_columns == {"number": list(range(16))}
 
 
-def test_each_epoch_has_its_own_order_of_problems(built):
-    trainer = built(prompts_per_step=4)
-    trainer.problems = trainer.problems[:10]  # two steps an epoch, two left over
-
-    def problems(step):
-        trainer.state.global_step = step
-        return [problem["problem"] for problem in trainer._problems_of_step()]
-
+def test_each_epoch_has_its_own_order_of_problems(smoke):
+    grpo = smoke.grpo.model_copy(update={"prompts_per_step": 4})
+    # Two steps an epoch, two problems left over.
+    problems = ProblemOrder(grpo, num_problems=10, seed=0).of_step
     steps = [problems(step) for step in range(6)]
     for epoch in (0, 2, 4):
         assert len({*steps[epoch], *steps[epoch + 1]}) == 8
     assert steps[0] != steps[2]
     assert problems(3) == steps[3]
-    trainer.grpo = trainer.grpo.model_copy(update={"shuffle": False})
-    assert problems(2) == [problem["problem"] for problem in trainer.problems[:4]]
+    in_order = grpo.model_copy(update={"shuffle": False})
+    assert ProblemOrder(in_order, num_problems=10, seed=0).of_step(2) == [0, 1, 2, 3]
 
 
 def test_a_mixture_of_experts_with_a_router_loss_is_refused(built, monkeypatch):
@@ -398,3 +376,16 @@ def test_problems_that_fill_no_step_are_refused(built, monkeypatch, problems, ra
     monkeypatch.setenv("WORLD_SIZE", ranks)
     with pytest.raises(UserError, match=fault):
         built(problems=problems)
+
+
+def test_operations_are_counted_by_weights_tokens_and_passes(built):
+    trainer = built(max_steps=2, num_iterations=2, beta=0.1, micro_batch_size=4)
+    steps = train_steps(trainer)
+    assert len(steps.batches) == 8
+    weights = {id(w): w.numel() for w in trainer.model.parameters()}
+    embedding = trainer.model.get_input_embeddings().weight
+    tokens = sum(len(one.prompt_ids) + one.num_tokens for one in trainer.rollouts)
+    # Sampled, scored by the reference policy, and trained on twice.
+    passes = 2 + 2 + 2 * 6
+    expected = passes * tokens * (sum(weights.values()) - embedding.numel())
+    assert trainer.state.total_flos == expected

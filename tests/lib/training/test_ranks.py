@@ -52,6 +52,40 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one(rank, base, sets, tmp_path):
     agree(first["weights"], second["weights"], within=0)
 
 
+OBJECTIVES = {
+    "signal": {"divide_by": "signal"},
+    "signal, dr_grpo": {"divide_by": "signal", "loss": "dr_grpo"},
+    "prompt": {"average": "prompt"},
+    "prompt, signal, cispo": {"average": "prompt", "divide_by": "signal", "loss": "cispo"},
+    "dppo": {"loss": "dppo", "epsilon": 0.01, "num_iterations": 2},
+    "dppo, prompt": {"loss": "dppo", "average": "prompt", "num_iterations": 2},
+    "retire": {"curriculum": "retire"},
+    "pool": {"curriculum": "pool"},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_ranks_and_accumulation_change_no_step(name, base, sets, tmp_path):
+    """Two ranks in micro-batches of 4 against one process with one of 16, in four steps."""
+    results = {}
+    for processes, size in ((1, 16), (2, 4)):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        grpo = {"max_steps": 4, "max_grad_norm": NO_CLIPPING, "learning_rate": 1e-4}
+        grpo |= {"save_steps": 0, "keep_checkpoints": 0, "curriculum_high": 0.5}
+        write_run(folder, base, sets, 0, grpo=grpo | {"micro_batch_size": size, **OBJECTIVES[name]})
+        write_problems(folder / "grpo.jsonl", sets.grpo[:8])
+        results[processes] = trained(folder, processes)
+    (alone,), both = results[1], results[2]
+    for step, gradients in enumerate(alone["all_gradients"]):
+        assert max(gradient.abs().max() for gradient in gradients.values()) > 1e-4
+        for each in both:
+            agree(each["all_gradients"][step], gradients, within=1e-5)
+        # The same problems in the same order, since completions are scripted by the prompt.
+        own = [one for each in both for one in each["all_completions"][step]]
+        assert own == alone["all_completions"][step]
+
+
 ENGINES = [
     "transformers",
     pytest.param("vllm", marks=pytest.mark.vllm),

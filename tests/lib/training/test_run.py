@@ -25,7 +25,6 @@ from lib.models.save import save_policy
 from lib.planning.inputs import input_problems
 from lib.prompts import prompt_format, save_prompt, saved_system
 from lib.training.phase import validation
-from lib.training.phase.run import CURVE_ONLY
 from lib.training.phase.validation import Validator
 from stages import sft
 from tests.lib.training.runs import (
@@ -277,32 +276,10 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
     assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
-@pytest.mark.slow
-def test_a_changed_param_starts_again(phase, short, capsys):
-    with pytest.raises(UserError):
-        phase(stop=4)
-    other = changed(short, {"sft": {"learning_rate": 0.01}})
-    finished = phase(params=other)
-    output = capsys.readouterr().out
-    assert "resumes from step" not in output
-    assert "checkpoints of other params" in output
-    log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
-    assert f"step={STEPS}/{STEPS} loss=" in log
-    assert set(output.splitlines()) <= set(log.splitlines())
-
-
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
         phase(stop=5, params=unsaved)
-
-
-def test_statistics_are_only_in_the_curve():
-    columns = ["reward_std", "rewards/a/std", "completions/mean_terminated_length"]
-    assert all(name.endswith(CURVE_ONLY) for name in columns)
-    # The names of reward functions are not statistics.
-    means = ["frac_reward_zero_std", "rewards/max_length/mean", "rewards/terminated/mean"]
-    assert not any(name.endswith(CURVE_ONLY) for name in means)
 
 
 def test_metrics_hold_each_columns_last_value(sets, base, tmp_path):
@@ -327,7 +304,11 @@ PHASES = {
     "sft-by-length": ("sft", 8, {"group_by_length": True}),
     "grpo-full": ("grpo", 0, {}),
     "dpo-lora": ("dpo", 8, {}),
-    "grpo-two-iterations": ("grpo", 8, {"num_iterations": 2, "save_steps": 4}),
+    "grpo-two-iterations": (
+        "grpo",
+        8,
+        {"num_iterations": 2, "save_steps": 4, "curriculum": "pool"},
+    ),
 }
 """Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
 

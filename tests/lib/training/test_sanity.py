@@ -50,7 +50,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path):
         )
 
     probe = trainer(sets.grpo, group_size=16)
-    groups = probe._sample(probe.problems, round_=0)
+    groups = probe.sample(range(len(probe.problems)), round_=0)
     rates = [fmean(rollout.answer_ok for rollout in group) for group in groups]
     problems = [
         problem for problem, rate in zip(sets.grpo, rates, strict=True) if 0.2 <= rate <= 0.8

@@ -13,7 +13,7 @@ from torch import Tensor
 from lib.core.errors import UserError
 from lib.params.model import Model
 from lib.training import grpo
-from lib.training.grpo.scoring import MicroBatch
+from lib.training.grpo.batching import MicroBatch
 from lib.training.phase.warning_signs import OVERFLOWS, Limits, WarningSigns
 from tests.lib.objectives.losses import gradients_of
 from tests.lib.training.steps import train_steps

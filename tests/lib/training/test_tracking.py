@@ -3,74 +3,64 @@
 import math
 from types import SimpleNamespace
 
+import psutil
 import pytest
-from transformers import TrainerControl, TrainerState, TrainingArguments
+import torch
+from transformers import TrainerControl, TrainerState
 
-from lib.training.phase.tracking import ProgressLines, curve_points, timed
-
-
-@pytest.fixture
-def begin(tmp_path, monkeypatch):
-    """Begin a run on a clock that the test sets.
-
-    Of the run, `events` are the arguments of its events, and `log` logs.
-    """
-
-    def started(stage, *columns, state, **arguments):
-        progress, lines = ProgressLines(stage, columns), []
-        progress.say = lines.append
-        run = SimpleNamespace(clock=100.0, progress=progress, lines=lines)
-        monkeypatch.setattr("time.monotonic", lambda: run.clock)
-        run.state = TrainerState(**state)
-        run.state.is_world_process_zero = True
-        training = TrainingArguments(output_dir=str(tmp_path), **arguments)
-        run.events = training, run.state, TrainerControl()
-        run.log = lambda **logs: progress.on_log(*run.events, logs=logs)
-        progress.on_train_begin(*run.events)
-        return run
-
-    return started
+from lib.training.phase.console import ProgressLines, matmul_speed, peak_memory, timed
+from lib.training.phase.tracking import curve_points
 
 
-def test_a_line_gives_the_pace_since_the_last_and_the_time_left(begin):
+def test_a_line_gives_the_pace_since_the_last_and_the_time_left(monkeypatch, capsys):
     """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
     history = [{"loss": 1.0, "num_tokens": 500.0}]
-    state = {"max_steps": 10, "global_step": 2, "log_history": history}
-    run = begin("grpo", "reward", state=state)
+    state = TrainerState(max_steps=10, global_step=2, log_history=history)
+    events, progress, clock = (
+        (None, state, TrainerControl()),
+        ProgressLines("grpo", ("reward",)),
+        100.0,
+    )
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    progress.on_train_begin(*events)
     for step, now, tokens in ((4, 110.0, 1500.0), (6, 120.0, 2500.0)):
         with timed("generation"):
-            run.clock = now
-        run.clock += 10.0 if step == 6 else 0.0
-        run.state.global_step = step
-        run.log(loss=0.5, reward=0.25, num_tokens=tokens)
-    run.log(train_runtime=30.0)
-    run.progress.on_train_end(*run.events)
-
-    assert "loss near 0 is normal" in run.lines.pop(0)
-    assert run.lines == [
-        "grpo step=4/10 reward=0.25 s/step=5 tokens/s=100 left=00:30",
-        "grpo step=6/10 reward=0.25 s/step=10 tokens/s=50 left=00:30",
-        "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67%",
+            clock = now
+        clock += 10.0 if step == 6 else 0.0
+        state.global_step = step
+        logs = {"loss": 0.5, "reward": 0.25, "num_tokens": tokens}
+        state.log_history.append(logs)
+        progress.on_log(*events, logs=logs)
+    progress.on_log(*events, logs={"train_runtime": 30.0})
+    state.total_flos = 3e9
+    monkeypatch.setattr("lib.training.phase.console.matmul_speed", lambda model: 1e9)
+    monkeypatch.setattr("lib.training.phase.console.peak_memory", lambda: 2**29)
+    progress.on_train_end(SimpleNamespace(world_size=2), *events[1:], model=None)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "grpo step=4/10 reward=0.25 s/step=5 left=00:30",
+        "grpo step=6/10 reward=0.25 s/step=10 left=00:30",
+        # 3 GFLOP in 30 s on two ranks, of 1 GFLOP/s.
+        "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67% memory=0.50GiB utilisation=5%",
     ]
 
 
-def test_the_pace_spans_all_updates_on_the_same_rollouts(begin):
-    """`num_iterations: 2`: 1,000 tokens in 8 s, and 2 s for the second update on them."""
-    run = begin("grpo", state={"max_steps": 4})
-    for step, seconds in enumerate((8.0, 2.0, 8.0, 2.0), start=1):
-        run.clock += seconds
-        run.state.global_step = step
-        tokens = {"num_tokens": 500.0 * (step + 1)} if step % 2 else {}
-        run.log(loss=0.5, **tokens)
-    run.progress.on_train_end(*run.events)
+def test_memory_and_speed_are_measured_in_bytes_and_operations():
+    assert peak_memory() == pytest.approx(psutil.Process().memory_info().rss, rel=0.9)
+    model = torch.nn.Linear(2, 2)
+    assert 1e8 < matmul_speed(model) < 1e16
 
-    assert [line.partition(" left")[0] for line in run.lines[1:]] == [
-        "grpo step=1/4 s/step=8 tokens/s=125",
-        "grpo step=2/4 s/step=2",
-        "grpo step=3/4 s/step=5 tokens/s=100",
-        "grpo step=4/4 s/step=2",
-        "grpo time=00:20 s/step=5 tokens/s=100",
-    ]
+
+def test_a_long_step_reports_its_progress(monkeypatch, capsys):
+    state, clock = TrainerState(max_steps=10, global_step=2), 100.0
+    progress = ProgressLines("grpo", ("reward",))
+    events = None, state, TrainerControl()
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    progress.on_train_begin(*events)
+    progress.on_step_begin(*events)
+    for now in (110.0, 121.0):
+        clock = now
+        progress.heartbeat("rollouts", 48, 64, 330)
+    assert capsys.readouterr().out.splitlines() == ["grpo step=2/10 rollouts 48/64, 30 tokens/s"]
 
 
 def test_the_curve_has_finite_numbers_without_times():

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -26,9 +25,9 @@ def read(sets, base, smoke, full, tmp_path):
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
 
-    def made(engine="transformers", *, lora=True):
+    def made(engine="transformers", *, lora=True, num_samples=0):
         params = smoke if lora else smoke.model_copy(update={"model": full})
-        params = changed(params, {"validation": {"engine": engine}})
+        params = changed(params, {"validation": {"engine": engine, "num_samples": num_samples}})
         return Validator(params, tmp_path, init=base, base=base)
 
     return made
@@ -49,7 +48,7 @@ class Scripted:
         self.synced.clear()
 
     def generate(self, prompts, sampling) -> list[list[GeneratedCompletion]]:
-        assert sampling.temperature == 0
+        assert (sampling.temperature == 0) == (sampling.num_completions == 1)
         problems = next(self.sets)
         texts = [
             f"ten chars.<end_working_out><SOLUTION>{problems[0].reference}</SOLUTION>",
@@ -57,7 +56,11 @@ class Scripted:
             "<end_working_out><SOLUTION>-1</SOLUTION>",
             "nothing",
         ]
-        return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
+        rows = [GeneratedCompletion(text=text, token_ids=(1,), finish="eos") for text in texts]
+        if sampling.num_completions == 1:
+            return [[row] for row in rows]
+        # Of four samples the first problem has 1 right, the second 2; two others are equal.
+        return [[rows[0], *rows[2:], rows[3]], [rows[1], rows[1], *rows[2:]], [rows[3]] * 4, rows]
 
 
 def test_the_metrics_of_a_set_are_those_of_its_completions(read, base, sets):
@@ -75,13 +78,20 @@ def test_the_metrics_of_a_set_are_those_of_its_completions(read, base, sets):
         assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
-def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
-    lines = []
+def test_samples_are_measured_as_pass_at_k_and_distinct(read, base, sets):
+    """Of four samples; the others' answers are right for the first two problems only."""
+    validator = read(num_samples=4)
+    assert validator.sampled_measures == ["pass_at_1", "pass_at_4", "distinct"]
+    values = validator.sample(Scripted(load_tokenizer(base), sets))["harder"]
+    assert values == pytest.approx({"pass_at_1": 3 / 16, "pass_at_4": 0.5, "distinct": 11 / 16})
+
+
+def test_lines_and_curve_bear_the_same_numbers(read, base, sets, capsys):
     engine = Scripted(load_tokenizer(base), sets)
-    trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
+    trainer = Mock(engine=engine)
     engine.facts = ENGINE_FACTS["vllm"]
     validator = read("vllm")
-    validator.watch(trainer, stage="sft", steps=2, say=lines.append)
+    validator.watch(trainer, stage="sft", steps=2)
     state = TrainerState(max_steps=5)
     policy = torch.nn.Dropout()
     for state.global_step in range(6):
@@ -94,6 +104,7 @@ def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
     assert [point["step"] for point in points] == [0, 2, 4, 5]
     assert sorted(points[0]) == sorted(["step", *validator.columns])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
+    lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert all(text in lines[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
 
@@ -116,25 +127,30 @@ ENGINES = [
 
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
-def test_validation_changes_no_weight(request, built, read, rolls_out, validates, lora):
+def test_validation_changes_no_weight(request, built, read, capsys, rolls_out, validates, lora):
     def by_tokens(completion_ids, **columns):
         return [float(sum(ids) % 4) for ids in completion_ids]
 
     if "vllm-server" in (rolls_out, validates):
         request.getfixturevalue("server")
-    weights, lines = [], []
-    for watched in (False, True):
+    weights = []
+    for watched, num_samples in ((False, 0), (True, 0), (True, 3)):
         torch.manual_seed(0)
         trainer = built(lora=lora, rollout={"engine": rolls_out}, stop=None)
         trainer.grading.rewards = [by_tokens, by_tokens]
         with contextlib.ExitStack() as stack:
             if watched:
-                validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))
-                validator.watch(trainer, stage="grpo", steps=2, say=lines.append)
+                validator = stack.enter_context(
+                    contextlib.closing(read(validates, lora=lora, num_samples=num_samples))
+                )
+                validator.watch(trainer, stage="grpo", steps=2)
             trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
-    assert len(lines) == 6  # steps 0, 2 and 3 on two sets
-    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    # Steps 0, 2 and 3 on two sets.
+    out = capsys.readouterr().out
+    assert out.count("grpo validation step=") == 12 and out.count(" pass@3=") == 6
+    for other in weights[1:]:
+        torch.testing.assert_close(other, weights[0], rtol=0, atol=0)
 
 
 def test_a_server_that_is_down_is_refused_first(read, smoke, tmp_path, monkeypatch):
