@@ -129,7 +129,7 @@ class Engine(abc.ABC):
         Raises:
             UserError: the engine cannot run this checkpoint here.
         """
-        raise NotImplementedError  # every class in `ENGINES` overrides this
+        raise NotImplementedError
 
     heartbeat: Callable[[int, int, int], None] | None = None
     """Callback during `generate`, with three numbers: completions that have ended, completions in
@@ -160,7 +160,6 @@ class Engine(abc.ABC):
 
         The transformers engine overrides this and passes pieces while it generates.
         """
-        # `sampling.num_completions` has to be 1.
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -219,10 +218,8 @@ def loading(folder: Path) -> Iterator[None]:
 def _implementation(name: str) -> type[Engine]:
     """Check that the named engine's library is installed; import and return the engine's class."""
     facts = ENGINES[name]
-    # '' for a library that is always installed, or is needed only in the server.
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
-    # Such as "lib.engines.vllm:VllmEngine".
     module, _, implementation = facts.implementation.partition(":")
     return cast(type[Engine], getattr(importlib.import_module(module), implementation))
 
@@ -303,7 +300,6 @@ def _prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", messages: list[dict[str, str]], controls: Collection[str]
 ) -> list[int]:
     """Return the token ids of one prompt, with the texts of control tokens as letters."""
-    # The generation prompt opens the assistant's turn.
     options: dict[str, Any] = {"add_generation_prompt": True}
     question = messages[-1]["content"].strip()
     held = [token for token in controls if token in question]
@@ -362,7 +358,6 @@ def longest_completions(
     if positions is None:
         return [sampling.max_new_tokens] * len(prompts)
     longest = max(map(len, prompts), default=0)
-    # `>=`: at least one position is left for the completion.
     if longest >= positions:
         raise UserError(
             f"a prompt has {longest} tokens, and there are {positions} positions for prompt and "
@@ -378,12 +373,11 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     prompts in a request get different completions. Other prompts do not change it: a request in two
     parts gives the same completions if no prompt is in both parts.
     """
-    # Prompt → how often it has occurred so far.
     repeats: Counter[tuple[int, ...]] = Counter()
     keys = []
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
-        keys.append(int.from_bytes(digest[:16], "big"))  # 16 bytes, 128 bits
+        keys.append(int.from_bytes(digest[:16], "big"))
         repeats[prompt] += 1
     return keys
 

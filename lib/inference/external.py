@@ -138,26 +138,20 @@ def external_model(
         recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
         base_folder = _first_model(candidates, adapter=folder)
-    # `model_faults` yields one sentence for each fault. The first one is enough: a folder without
-    # weights usually lacks all else too.
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    # `loading` turns exceptions about damaged files into a UserError.
     with loading(folder):
         template = load_tokenizer(folder).chat_template
         positions = read_max_positions(base_folder)
         dtype = read_dtype(base_folder)
-    # In the order in which format and system prompt are looked up.
     places = (folder, *beside, base_folder)
     # "boxed/chatml" -> "boxed", "chatml"; "boxed" -> "boxed", "".
     name, _, layout = format_name.partition("/")
     own_template = not name or layout == OWN
     form: PromptFormat | None
     if name:
-        # With the model's own template the layout is never rendered, so any layout will do.
         form = prompt_format(name, layout=layout if layout and not own_template else "plain")
     else:
-        # None if no place has a format file.
         form = next((each for each in map(saved_format, places) if each), None)
     if own_template and template is None:
         raise UserError(
@@ -194,8 +188,6 @@ def find_model(model_id: str | Path) -> Path:
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    # Raises UserError for a name that cannot be on the Hub, or that means a checkpoint of the
-    # pipeline.
     refuse_missing(model_id)
     from lib.models.hub import MODEL_FILES, Repository, download, fetched_model
 
@@ -215,7 +207,7 @@ def refuse_missing(model_id: str | Path) -> None:
     Raises:
         UserError: names the command that makes the folder, or the expected form.
     """
-    folder, models = Path(model_id), DEFAULT_MODEL.parent  # data/models
+    folder, models = Path(model_id), DEFAULT_MODEL.parent
     is_gguf = folder.suffix == GGUF and folder.is_file()
     if is_gguf or any(place.is_dir() for place in (folder, models / folder)):
         return
@@ -241,7 +233,6 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    # A full model's folder has a config.json; an adapter's has only an adapter_config.json.
     for place in places:
         if (place / "config.json").is_file():
             return place
