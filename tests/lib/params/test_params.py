@@ -327,14 +327,6 @@ def test_rewards_that_count_tags_need_a_format_with_tags():
     assert "`boxed`" in problem
 
 
-def test_shaping_rewards_find_their_settings_in_params():
-    extra, weights = ["overlong", "repetition", "cosine_length"], [0.25, 1.0, 0.1, 0.1, 0.1]
-    params = accepted({"reward.extra": extra, "reward.weights": weights})
-    settings = params.reward.settings(max_completion_tokens=48)
-    assert settings["max_completion_tokens"] == 48
-    assert settings["overlong_cache_tokens"] == 16
-
-
 @pytest.mark.parametrize(
     "changes", [{"model.backend": "unsloth"}, {"model.lora.target_modules": ["lm_head"]}]
 )
