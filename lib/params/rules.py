@@ -304,15 +304,15 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
 def remedies(params: Params) -> dict[str, str]:
     """Return each param without effect: dotted key → the other setting that would give it one.
 
-    Example: {"grpo.kl_weighted": "set grpo.beta above 0"}.
+    Example: {"grpo.kl_weighted": "set grpo.beta"}.
     """
-    return {
-        key: remedy
-        for pattern, applies, remedy in WITHOUT_EFFECT
-        if applies(params)
-        for key in params.flat()
-        if re.fullmatch(pattern, key)
-    }
+    values = params.flat()
+    rules = [
+        *((keys, remedy) for keys, applies, remedy in WITHOUT_EFFECT if applies(params)),
+        *((keys, f"set {other}") for keys, other in WAITING.items() if not values[other]),
+    ]
+    # The last rule of a key decides: the widest, of a whole skipped phase, comes last.
+    return {key: remedy for keys, remedy in rules for key in values if re.fullmatch(keys, key)}
 
 
 def have_one_gradient(loss: str, other: str) -> bool:
@@ -360,6 +360,19 @@ def _lacks_reward(name: str) -> Callable[[Params], bool]:
     return lambda params: name not in map(label, params.reward.names)
 
 
+WAITING = {
+    r"grpo\.kl_weighted": "grpo.beta",
+    r"evaluate\.(temperature|top_p)": "evaluate.num_samples",
+    r"model\.lora\.(?!rank).*": "model.lora.rank",
+    r"prepare\.grpo\.difficulty\.(?!file).*": "prepare.grpo.difficulty.file",
+    r"prepare\.validation_from": "prepare.validation_share",
+    r"sft\.(?!num_epochs|adapter).*": "sft.num_epochs",
+    r"grpo\.(?!max_steps).*": "grpo.max_steps",
+    r"dpo\.(?!init).*": "dpo.init",
+}
+"""Regular expression of dotted keys → the key without which they have no effect, while it is 0 or
+empty."""
+
 WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
     (r"grpo\.(epsilon|epsilon_high|delta)", _on_policy, OFF_POLICY),
     # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
@@ -379,7 +392,6 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         lambda params: params.grpo.loss == "cispo" and params.grpo.epsilon_high,
         "set grpo.epsilon_high to 0.0: cispo has an upper bound only",
     ),
-    (r"grpo\.kl_weighted", lambda params: not params.grpo.beta, "set grpo.beta above 0"),
     (
         r"grpo\.(sampler_correction|correction_cap|correction_floor)",
         lambda params: ENGINES[params.rollout.engine].live,
@@ -399,11 +411,6 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         )
     ),
     (
-        r"evaluate\.(temperature|top_p)",
-        lambda params: not params.evaluate.num_samples,
-        "set evaluate.num_samples above 0",
-    ),
-    (
         r"rollout\.gpu_memory_utilization",
         lambda params: ENGINES[params.rollout.engine].library != "vllm",
         "set rollout.engine to vllm",
@@ -413,11 +420,6 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         lambda params: ENGINES[params.validation.engine].library != "vllm",
         "set validation.engine to vllm",
     ),
-    (
-        r"model\.lora\.(?!rank).*",
-        lambda params: not params.model.lora.rank,
-        "set model.lora.rank above 0",
-    ),
     (r"model\.tiny\..*", lambda params: params.model.name, "set model.name to ''"),
     (
         r"prepare\.synthetic\..*",
@@ -425,19 +427,9 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         "name a `generator:` among the sources",
     ),
     (
-        r"prepare\.grpo\.difficulty\.(?!file).*",
-        lambda params: not params.prepare.grpo.difficulty.file,
-        "set prepare.grpo.difficulty.file",
-    ),
-    (
         r"grpo\.log_problems",
         lambda params: params.grpo.trainer == "trl",
         "set grpo.trainer to reckon, which logs completions",
-    ),
-    (
-        r"prepare\.validation_from",
-        lambda params: not params.prepare.validation_share,
-        "set prepare.validation_share above 0",
     ),
     (
         r"validation\..*",
@@ -450,27 +442,13 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         "set rollout.engine (trainer reckon) or validation.engine to vllm, on the backend "
         "transformers",
     ),
-    (
-        r"sft\.(?!num_epochs|adapter).*",
-        lambda params: not params.sft.num_epochs,
-        "set sft.num_epochs above 0",
-    ),
     (r"sft\.(?!adapter).*", lambda params: params.sft.adapter, "set sft.adapter to ''"),
-    (
-        r"grpo\.(?!max_steps).*",
-        lambda params: params.grpo.skipped,
-        "set grpo.max_steps above 0",
-    ),
     # DPO's pairs are sampled with the settings of `rollout` too.
     (
         r"rollout\.(temperature|top_p|top_k|min_p|engine)",
         lambda params: params.grpo.skipped and not params.dpo.init,
         "set grpo.max_steps above 0",
     ),
-    (r"dpo\.(?!init).*", lambda params: not params.dpo.init, "name a checkpoint in dpo.init"),
 )
 """Regular expression of dotted keys, when they have no effect, and the setting that gives them one.
-
-If several patterns match a key, the last one sets its remedy. It is the widest, for example of a
-whole skipped phase, and its change is needed first.
-"""
+The rules of `WAITING` come after these."""
