@@ -54,12 +54,10 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"problems": problems, "init": init, "base": base}
     run_phase(
-        # The trainer is built inside run_phase: a skipped phase (grpo.max_steps: 0) loads no model.
         lambda scratch: grpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
         init=init,
-        # The fields of `Outputs` are named as the options above.
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},

@@ -90,7 +90,6 @@ def main(
             positions=read_max_positions(base) if of_model else model.max_seq_length,
         )
         sets.write_sets(gathered, problems, validation=validation)
-        # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
         summary = list(sets.set_lines(gathered))
     write_metrics(metrics, figures)

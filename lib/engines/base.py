@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import psutil
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 
 from lib.artifacts.completions import Finish as Finish
@@ -128,7 +129,7 @@ class Engine(abc.ABC):
         Raises:
             UserError: the engine cannot run this checkpoint here.
         """
-        raise NotImplementedError  # every class in `ENGINES` overrides this
+        raise NotImplementedError
 
     heartbeat: Callable[[int, int, int], None] | None = None
     """Callback during `generate`, with three numbers: completions that have ended, completions in
@@ -159,7 +160,6 @@ class Engine(abc.ABC):
 
         The transformers engine overrides this and passes pieces while it generates.
         """
-        # `sampling.num_completions` has to be 1.
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -218,10 +218,8 @@ def loading(folder: Path) -> Iterator[None]:
 def _implementation(name: str) -> type[Engine]:
     """Check that the named engine's library is installed; import and return the engine's class."""
     facts = ENGINES[name]
-    # '' for a library that is always installed, or is needed only in the server.
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
-    # Such as "lib.engines.vllm:VllmEngine".
     module, _, implementation = facts.implementation.partition(":")
     return cast(type[Engine], getattr(importlib.import_module(module), implementation))
 
@@ -236,57 +234,72 @@ def encode(
     tokens = tokenizer.added_tokens_decoder.values()
     # Added tokens of spaces or words are text; `<think>` is a control token that is not special.
     controls = {each.content for each in tokens if each.special or each.content[:1] == "<"}
-    prompts = []
-    for messages in conversations:
-        with _bounded(tokenizer.name_or_path):
-            prompts.append(_prompt_ids(tokenizer, list(messages), controls))
-    return prompts
+    with _bounded(tokenizer.name_or_path, len(conversations)):
+        return [_prompt_ids(tokenizer, list(messages), controls) for messages in conversations]
 
 
-RENDERING_S, RENDERING_BYTES = 10, 2 * 2**30
-"""Most time and memory for one prompt: a stranger's chat template is a program."""
+RENDERING_S, PROMPT_S, RENDERING_BYTES = 10, 0.1, 2 * 2**30
+"""Most time for a call of `encode` and for each of its prompts, and most memory."""
+
+TEMPLATE_FAULTS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a chat template that fails, as for a role that it does not know."""
 
 
 @contextlib.contextmanager
-def _bounded(name: str) -> Iterator[None]:
-    """Bound time and memory of a block that renders a prompt, in a process's main thread.
+def _bounded(name: str, num_prompts: int) -> Iterator[None]:
+    """Bound time and memory of a block that renders prompts, in a process's main thread.
+
+    A stranger's chat template is a program, and so is a tokenizer's regular expression. What
+    recognises a trial could run for ever later, so that every real rendering is bounded instead.
 
     Raises:
-        UserError: the block takes more, or the tokenizer's Rust code panics.
+        UserError: the block takes more, the template fails, or the tokenizer's Rust code panics.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def expire(*_: object) -> None:
-        raise UserError(f"{name}: its chat template takes more than {RENDERING_S} s for a prompt")
+        raise UserError(f"{name}: its chat template or tokenizer takes more than {limit_s:g} s")
 
+    limit_s = RENDERING_S + PROMPT_S * num_prompts
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    handler = signal.signal(signal.SIGALRM, expire)
-    timer = signal.setitimer(signal.ITIMER_REAL, RENDERING_S)
-    taken = psutil.Process().memory_info().vms
-    try:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        handler = signal.signal(signal.SIGALRM, expire)
+        timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
         if limits[0] == resource.RLIM_INFINITY:
-            resource.setrlimit(resource.RLIMIT_AS, (taken + RENDERING_BYTES, limits[1]))
+            most = psutil.Process().memory_info().vms + RENDERING_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    try:
         yield
     except MemoryError as error:
-        raise UserError(f"{name}: its chat template takes too much memory for a prompt") from error
+        raise UserError(f"{name}: its chat template takes too much memory") from error
+    except TEMPLATE_FAULTS as error:
+        raise UserError(
+            f"{name}: its chat template fails: {first_line(error)}; set PROMPT_FORMAT to another "
+            "layout, such as boxed/chatml"
+        ) from error
     except BaseException as error:
         # pyo3's exception is no Exception: a regular expression that its engine gives up on.
         if type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
+        if in_main_thread:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def _prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", messages: list[dict[str, str]], controls: Collection[str]
 ) -> list[int]:
     """Return the token ids of one prompt, with the texts of control tokens as letters."""
-    # The generation prompt opens the assistant's turn.
     options: dict[str, Any] = {"add_generation_prompt": True}
     question = messages[-1]["content"].strip()
     held = [token for token in controls if token in question]
@@ -345,7 +358,6 @@ def longest_completions(
     if positions is None:
         return [sampling.max_new_tokens] * len(prompts)
     longest = max(map(len, prompts), default=0)
-    # `>=`: at least one position is left for the completion.
     if longest >= positions:
         raise UserError(
             f"a prompt has {longest} tokens, and there are {positions} positions for prompt and "
@@ -361,12 +373,11 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     prompts in a request get different completions. Other prompts do not change it: a request in two
     parts gives the same completions if no prompt is in both parts.
     """
-    # Prompt → how often it has occurred so far.
     repeats: Counter[tuple[int, ...]] = Counter()
     keys = []
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
-        keys.append(int.from_bytes(digest[:16], "big"))  # 16 bytes, 128 bits
+        keys.append(int.from_bytes(digest[:16], "big"))
         repeats[prompt] += 1
     return keys
 

@@ -68,11 +68,10 @@ class Server:
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
-        # Longest wait for an answer: a large model's weights take minutes to load.
         text = os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_S
         try:
             timeout_s = float(text)
-            if not timeout_s >= 0:  # NaN too
+            if not timeout_s >= 0:
                 raise ValueError(text)
         except ValueError as error:
             raise UserError(f"{TIMEOUT}={text}: expected a number of seconds") from error
@@ -85,7 +84,6 @@ class Server:
         except httpx.InvalidURL as error:
             raise UserError(f"{URL}={url}: {error}; expected {DEFAULT_URL}, for example") from error
         models = self.get("/v1/models")
-        # Another program's answer may be a text, or list no model; it is refused below.
         listed = (models.get("data") if isinstance(models, dict) else None) or []
         # The list has adapters too; an adapter's `parent` is the served model.
         none: dict[str, Any] = {"id": ""}
@@ -138,7 +136,6 @@ class Server:
 
     def finish_update(self) -> None:
         """End an earlier update of the weights that broke off, if there is one."""
-        # The version that `start_weight_update` sets until the update has ended.
         if self.version() == UNFINISHED:
             # vLLM finishes only an open update. The earlier one may have broken off before it was
             # opened, so open one; the server refuses that if one is open already.
@@ -195,11 +192,9 @@ class ServerEngine(VllmBase):
 
     def __init__(self, weights: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.weights = weights
-        # Connected and checked: each serves a model of the shape of `weights`.
         self.servers = [Server(url, weights) for url in server_urls()]
-        self._adapter = ""  # its name on the servers; '' for none
+        self._adapter = ""
         self._trainer: Any = None  # vLLM's sender of full weights, once there is one
-        # Where adapters are written for the servers to read; None is the system's temporary folder.
         shared = os.environ.get(SHARED) or None
         if shared and not Path(shared).is_dir():
             raise UserError(
@@ -245,7 +240,6 @@ class ServerEngine(VllmBase):
         Raises:
             UserError: see `Server`; or the tokenizer has tokens that the weights on disk lack.
         """
-        # For an adapter the servers hold the base model.
         full = base if is_adapter(checkpoint) else checkpoint
         # The servers load the pretrained weights from disk, which have no embedding rows for tokens
         # added here. A trained checkpoint has them.
@@ -269,11 +263,9 @@ class ServerEngine(VllmBase):
         Raises:
             ServerGone: no server is left.
         """
-        # (index of the prompt, request of at most AT_A_TIME completions)
         parts = [
             (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
         ]
-        # Index of a part → its completions.
         answers: dict[int, list[GeneratedCompletion]] = {}
         # The queue: indices of parts. A deque's popleft and append are atomic, so that threads need
         # no lock.
@@ -286,7 +278,6 @@ class ServerEngine(VllmBase):
             gone, its request waits again, for another server; the loop below starts a new round for
             it if the other threads have ended.
             """
-            # `popleft` raises IndexError once all requests are taken.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
@@ -297,7 +288,7 @@ class ServerEngine(VllmBase):
                         waiting.append(number)
                         raise
                     except BaseException:
-                        waiting.clear()  # the other threads end after their present request
+                        waiting.clear()
                         raise
 
         # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
@@ -311,7 +302,6 @@ class ServerEngine(VllmBase):
             num_threads = max(len(self.servers), min(len(parts), to_fill))
             servers = islice(cycle(self.servers), num_threads)
             self._on_live_servers(answer_waiting, servers, give_up=waiting.clear)
-        # The parts of one prompt are in order.
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
             groups[index] += answers[number]
@@ -348,7 +338,6 @@ class ServerEngine(VllmBase):
             log_probs = None
             if choice["logprobs"]:
                 log_probs = tuple(token["logprob"] for token in choice["logprobs"]["content"])
-            # Raises UserError for another version than `_version`.
             completion = self._checked_completion(
                 sampling,
                 token_ids=choice["token_ids"],
@@ -392,7 +381,6 @@ class ServerEngine(VllmBase):
         else:
             _require_transfer()
             full, dtype = self.weights, read_dtype(self.weights)
-            # Loaded only to be sent: the attention is never computed.
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
@@ -407,25 +395,21 @@ class ServerEngine(VllmBase):
         if ranks.is_main_process:
             # End earlier updates that broke off. This also leaves out servers that do not answer.
             self._on_live_servers(Server.finish_update, self.servers)
-        # Of the first server; all were started with the same.
         backend, dtype = self._from_first_rank(self.servers[0].transfer)
-        # The process group has the trainer and all workers of the remaining servers.
         workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))
         # vLLM's sender, with its process group, is kept for the next update only if this one
         # succeeds: after an update that broke off, a new one is needed.
         trainer, self._trainer = self._trainer, None
-        # Yields the weights, cast to the servers' dtype.
         source = PolicyWeights(policy, getattr(torch, dtype))
         if trainer is None:
             trainer = trainer_init(
                 backend, client=self, source=source, rank=ranks.process_index, num_workers=workers
             )
         trainer.source = source
-        # Calls `start_weight_update`, `update_weights` and `finish_weight_update` of this engine.
         trainer.send_weights()
         if ranks.is_main_process:
             self._post_all("update_weight_version", new_version=version)
-            self._post_all("resume")  # `start_weight_update` has paused the servers
+            self._post_all("resume")
         self._trainer = trainer
         self._version = self._from_first_rank(self.servers[0].version)
 
@@ -460,7 +444,7 @@ class ServerEngine(VllmBase):
         called = list(servers)
         with ThreadPoolExecutor(len(called)) as threads:
             try:
-                list(threads.map(call, called))  # `list` raises an exception of a thread
+                list(threads.map(call, called))
             except BaseException:
                 give_up()
                 raise
@@ -490,7 +474,7 @@ class ServerEngine(VllmBase):
             server.post(f"/{name}", **body)
 
         with ThreadPoolExecutor(len(self.servers)) as threads:
-            list(threads.map(post, self.servers, bodies))  # `list` raises an exception of a thread
+            list(threads.map(post, self.servers, bodies))
 
     # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
 
@@ -537,13 +521,11 @@ class ServerEngine(VllmBase):
 
         Every rank has to call this.
         """
-        # accelerate broadcasts lists of objects.
         answer = [ask() if PartialState().is_main_process else None]
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
         """Load the adapter in `folder` on all servers under a new name, then drop the old one."""
-        # The name contains that of this engine's temporary folder, which no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._on_live_servers(

@@ -115,7 +115,6 @@ class HostReceiver(NCCLWeightTransferEngine):
             init_info: has the group's address and port, `world_size` (trainer and all workers), and
                 `rank_offset`, the rank of the server's first worker.
         """
-        # A world of 1 needs no process group: the tensors are passed within the process.
         if init_info.world_size > 1:
             config = self.parallel_config
             # The rank among all workers of all data-parallel replicas.
@@ -124,7 +123,6 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def receive_weights(self, update_info: HostUpdate) -> None:
         """Load the weights of one update into the worker's model."""
-        # Within a process the update holds the weights; else they are received one by one.
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
@@ -140,11 +138,10 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
         """Receive the trainer's broadcasts, and yield each weight with its name."""
-        # In the order in which `HostSender.send_weights` broadcasts them.
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
             # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
-            self.group.broadcast(weight, 0).wait()  # from rank 0, the trainer
+            self.group.broadcast(weight, 0).wait()
             yield name, weight
 
     def shutdown(self) -> None:
@@ -268,7 +265,6 @@ def trainer_init(
         info = IPCTrainerInitInfo(packed=True, rank=rank)
     else:
         cls = HostInfo if backend == HOST else NCCLTrainerInitInfo
-        # Address, port and size of the process group: the trainer and all workers.
         info = cls(get_ip(), get_open_port(), 1 + num_workers, rank=rank)
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
 

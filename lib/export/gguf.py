@@ -71,7 +71,6 @@ def write_gguf(
     Raises:
         UserError: llama.cpp has no form for this architecture or tokenizer.
     """
-    # Raises, like the check below, before anything is written.
     pre_tokenizer = split_name(tokenizer)
     config: Any = model.config
     rope = config.rope_parameters
@@ -85,7 +84,6 @@ def write_gguf(
     file.parent.mkdir()
     # The packed weights go to a temporary file, since memory holds the model itself.
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture], use_temp_file=True)
-    # The type of the matrices, and the type that the file's header names.
     matrix_type, file_type = BLOCKS[kind]
     writer.add_name("reckon")
     writer.add_file_type(file_type)
@@ -121,7 +119,6 @@ def write_gguf(
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
-    # Number of heads in the two matrices that a Llama stores in another order of rows.
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     tensor_names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
@@ -161,7 +158,6 @@ def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
     Args:
         weight: [heads · head_dim, ...].
     """
-    # [heads, 2, head_dim / 2, ...]
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
@@ -176,14 +172,11 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
         UserError: llama.cpp has no name for it, and would read other tokens than the model learned.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    # None for a tokenizer without a pre-tokenizer.
     whole = backend["pre_tokenizer"] or {}
-    # A key of `SPLITS`: for each step its regular expression, "digits", or "gpt2" (GPT-2's split).
     splits = []
     for step in whole.get("pretokenizers", [whole]):
         kind = step.get("type")
         if kind == "Split":
-            # '' for a plain text instead of a regular expression; no key of `SPLITS` has it.
             splits.append(step["pattern"].get("Regex", ""))
         elif kind == "Digits" and step["individual_digits"]:
             splits.append("digits")
@@ -192,7 +185,6 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
             if step["use_regex"]:
                 splits.append("gpt2")
         else:
-            # The name of a step that llama.cpp lacks; no key of `SPLITS` has it.
             splits.append(str(kind))
     if backend["model"]["type"] != "BPE" or tuple(splits) not in SPLITS:
         raise UserError(
@@ -230,7 +222,6 @@ def _add_tokenizer(
     for token_id, added in tokenizer.added_tokens_decoder.items():
         added_type = gguf.TokenType.CONTROL if added.special else gguf.TokenType.USER_DEFINED
         tokens[token_id], types[token_id] = added.content, added_type
-    # llama.cpp's name of any byte-level BPE.
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(tokens)
@@ -238,7 +229,6 @@ def _add_tokenizer(
     # GGUF has a field for EOS and one for another end token (EOT): the one with the lowest id.
     for end_id in sorted(set(end_ids) - {tokenizer.eos_token_id})[:1]:
         writer.add_eot_token_id(end_id)
-    # Merges, special tokens and chat template, from the files of the saved tokenizer.
     vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=num_rows)
     # The chat template prints BOS already; if llama.cpp added it too, it would be there twice.
     vocabulary.add_special_token = {"bos": False, "eos": False}

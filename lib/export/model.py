@@ -137,20 +137,15 @@ def publish(
             loaded.
     """
     prompt, export = params.prompt, params.export
-    # Benchmark -> its problems.
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
     held_out = benchmarks[params.evaluate.benchmarks[0]][: export.num_verified]
-    # The format in params, and the system prompt that `prepare` saved; '' for none.
     run_format, system = prompt_format(**prompt.rendering), saved_system(base)
-    # With a system message in front, unless `system` is ''.
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
     # Of an export that was killed, or failed.
     shutil.rmtree(unverified, ignore_errors=True)
-    # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
-        # The model's files. `written` has the answers that each form has to give in `verify`.
         written = write_model(
             checkpoint,
             folder,
@@ -180,7 +175,6 @@ def publish(
         # Folded weights are a derived work of the base model: its licence goes with them.
         if (base / LICENSE).is_file():
             shutil.copyfile(base / LICENSE, folder / LICENSE)
-        # All params as they were validated; `make preset` reads this file as a preset.
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
@@ -189,7 +183,6 @@ def publish(
             unlisted(read_json(measured)),
             params=params,
             prompt_format=run_format,
-            # Rendered by the exported tokenizer, as users of the export render it.
             example=load_tokenizer(folder).apply_chat_template(
                 prompts[0], add_generation_prompt=True, tokenize=False
             ),
@@ -252,7 +245,6 @@ def write_model(
         temperature=0.0,
         stop_strings=stop_strings,
     )
-    # For an exact comparison: in float32 and with the attention `sdpa`.
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
@@ -262,11 +254,7 @@ def write_model(
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
     # The engine refers to the model, which folding is about to change in place.
     del engine
-    # Answers: log-probs of the completions' tokens, and the likeliest tokens. `trained` has those
-    # of the checkpoint as trained, `answers` those of the weights after the changes so far.
     answers = trained = score_answers(weights, token_ids, completions)
-    # Comparison -> mean difference of log-probs in nats. `check_same` returns it, and raises if it
-    # is above the tolerance.
     differences: dict[str, float] = {}
     if adapter:
         weights = merged(weights)
@@ -274,8 +262,6 @@ def write_model(
         tolerance = ARITHMETIC["float32"]
         differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)
     end_ids = end_tokens(weights, tokenizer)
-    # For the export only: `token_ids` come from the checkpoint's own template, with the system
-    # message. Verification checks that the new template gives the same ids without it.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats: by the type
@@ -297,7 +283,6 @@ def write_model(
             end_ids=end_ids,
         )
         file.with_name("Modelfile").write_text(text, encoding="utf-8")
-        # transformers dequantises the file to float32.
         forms["gguf"] = Form("float32", answers, GGUF_LIMITS[export.gguf])
     if export.dtype != "float32":
         # Only parameters: `model.to(dtype)` would round the rotary frequencies too, a buffer that
@@ -340,8 +325,6 @@ def verify(
             attention=EXACT["attention"],
         )
     )
-    # Comparison -> mean difference in nats: first those that `write_model` made. `check_same`
-    # raises if one is above the tolerance.
     differences = written.errors | {
         kind: check_same(kind, readings[kind], form.expected, tolerance=form.tolerance)
         for kind, form in written.forms.items()

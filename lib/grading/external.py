@@ -64,18 +64,15 @@ def grade_external(
     Raises:
         UserError: no row of `source` can be graded, or the references cannot be paired.
     """
-    # Without rewards only the verifier grades. `boxed` has no marks, so that answers of any layout
-    # are extracted by the verifier's rules.
+    # `boxed` has no marks: answers of any layout are extracted by the verifier's rules.
     grading = Grading(
         rewards_of("math_verify") if math_verify else (),
         prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
     lines = _rows(source)
-    # Line number → row of `references`; and the summary's first lines: one if rows were paired by
-    # order, and one for each surprise if by id.
+    # Line number → row of `references`; and the summary's first lines.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
     notes += _differing_references(lines, reference_rows)
-    # Line number → {"grade": {...}} or {"error": reason}.
     results = {
         line.number: _grade_or_error(
             line,
@@ -93,10 +90,7 @@ def grade_external(
         first = next(iter(errors.values()), "it is empty")
         raise UserError(f"{source}: no row can be graded; the first: {first}")
     write_jsonl(out, ({**_input_columns(line), **results[line.number]} for line in lines))
-    # Keys of a grade whose mean is reported.
-    rates = ["right"]
-    if prompt_format:
-        rates.append("format_ok")
+    rates = ["right", *["format_ok"] * bool(prompt_format)]
     rates += [reward.__name__ for reward in grading.rewards]
     return itertools.chain(notes, _summary(grades, errors, rates))
 
@@ -128,19 +122,16 @@ def _summary(
     """
     for number, error in errors.items():
         yield f"line {number}: {error}"
-    # The problem's id, text or reference: completions of one problem are one cluster of the
-    # standard error.
     problems = [grade["problem"] for grade in grades.values()]
     yield f"graded {len(set(problems))} problems"
     yield f"bad rows {len(errors)}"
     for name in rates:
         values = [grade[name] for grade in grades.values()]
-        estimate = clustered_mean(values, problems)  # its n counts problems
+        estimate = clustered_mean(values, problems)
         interval = share_interval(estimate)
         # A single problem has no spread over problems, from which to compute an interval.
         interval_text = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{interval_text}"
-        # Labels are about the answer, not about the format or the agreement of graders.
         if name not in ("format_ok", "graders_disagree"):
             yield from _agreement(name, grades.values())
     # A reward of the stack `math_verify`: 1 unless its three graders give the same value.
@@ -196,7 +187,6 @@ def _grade_or_error(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # Each is None if the row has no such column. The completion may be in chat messages.
     text = single_text(column_value("completion", row))
     answer = _single_value(column_value("answer", row))
     if text is None and answer is None:
@@ -213,10 +203,9 @@ def _grade_or_error(
         problem=problem,
         is_answer=text is None,
     )
-    grading.score([rollout])  # sets the rewards
-    # The key of the problem is the first of these that exists. Completions with the same key form
-    # one cluster of the standard error. The text first: an id may be that of a row or a request,
-    # and lm-eval counts `doc_id` anew in each task.
+    grading.score([rollout])
+    # The first of these that exists names the cluster of the standard error. The text first: an id
+    # may be that of a row or a request, and lm-eval counts `doc_id` anew in each task.
     problem_keys = [problem, column_value("id", row), reference]
     grade = {
         "right": rollout.answer_ok,
@@ -228,7 +217,6 @@ def _grade_or_error(
     }
     if with_format:
         grade["format_ok"] = rollout.format_ok
-    # Each reward under its own name; none unless `grade_external` was called with `math_verify`.
     return {"grade": grade | grading.by_name(rollout)}
 
 
@@ -246,9 +234,7 @@ def _paired_references(
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # `column_value` finds a column under its usual names; None for a row without an id.
     reference_ids = [column_value("id", row) for row in references]
-    # Line number → id of the completion.
     wanted_ids = {line.number: column_value("id", _input_columns(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(each is None for each in (*reference_ids, *wanted_ids.values()))

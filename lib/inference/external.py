@@ -1,25 +1,16 @@
 """Find any model by folder or Hub id, read its prompt format, and open an engine for it."""
 
 import dataclasses
-import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.models.files import GGUF, model_faults
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
-from lib.prompts.formats import conversation
-from lib.prompts.saved import SYSTEM_FILE, with_default_system
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from lib.prompts.saved import SYSTEM_FILE
 
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
@@ -29,21 +20,6 @@ STAGES = {"base": "prepare", "sft": "sft", "dpo": "dpo", "grpo": "grpo", "export
 
 OWN = "own"
 """Layout name for the model's own chat template."""
-
-SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
-"""Limits on rendering one short question: CPU time, address space, and length of the prompt."""
-
-# Program of a child process: renders the request from stdin and prints the prompt's length. It sets
-# limits, since Jinja's sandbox bounds neither nested loops nor the length of a text. CPU time is
-# counted from the end of the imports (`spent`).
-_TRIAL = f"""
-import json, resource, sys
-from transformers.utils.chat_template_utils import render_jinja_template
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
-spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-resource.setrlimit(resource.RLIMIT_CPU, (spent + {SECONDS}, spent + {SECONDS}))
-print(len(render_jinja_template(add_generation_prompt=True, **json.load(sys.stdin))[0][0]))
-"""
 
 # `owner/name` or `name`. Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -108,19 +84,7 @@ class ExternalModel:
         """
         # Imported here, so that importing `lib.inference` does not import torch.
         from lib.engines.base import loading, open_engine
-        from lib.models.pretrained import load_tokenizer
 
-        # None: prompts are rendered by the template in the model's folder.
-        if self.template is None:
-            # `loading` turns exceptions about damaged files into a UserError.
-            with loading(self.folder):
-                tokenizer = load_tokenizer(self.folder)
-            # A template of this project, with or without a system prompt in it, needs no trial. Any
-            # other is first rendered in a child process with limits, since a template is a program
-            # that may loop for ever.
-            ours = self.known_format.chat_template if self.known_format else ""
-            if tokenizer.chat_template not in (ours, with_default_system(ours, self.system)):
-                try_template(tokenizer, system=self.system, folder=self.folder)
         with loading(self.folder):
             opened = open_engine(
                 engine,
@@ -174,26 +138,20 @@ def external_model(
         recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
         base_folder = _first_model(candidates, adapter=folder)
-    # `model_faults` yields one sentence for each fault. The first one is enough: a folder without
-    # weights usually lacks all else too.
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    # `loading` turns exceptions about damaged files into a UserError.
     with loading(folder):
         template = load_tokenizer(folder).chat_template
         positions = read_max_positions(base_folder)
         dtype = read_dtype(base_folder)
-    # In the order in which format and system prompt are looked up.
     places = (folder, *beside, base_folder)
     # "boxed/chatml" -> "boxed", "chatml"; "boxed" -> "boxed", "".
     name, _, layout = format_name.partition("/")
     own_template = not name or layout == OWN
     form: PromptFormat | None
     if name:
-        # With the model's own template the layout is never rendered, so any layout will do.
         form = prompt_format(name, layout=layout if layout and not own_template else "plain")
     else:
-        # None if no place has a format file.
         form = next((each for each in map(saved_format, places) if each), None)
     if own_template and template is None:
         raise UserError(
@@ -230,8 +188,6 @@ def find_model(model_id: str | Path) -> Path:
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    # Raises UserError for a name that cannot be on the Hub, or that means a checkpoint of the
-    # pipeline.
     refuse_missing(model_id)
     from lib.models.hub import MODEL_FILES, Repository, download, fetched_model
 
@@ -251,7 +207,7 @@ def refuse_missing(model_id: str | Path) -> None:
     Raises:
         UserError: names the command that makes the folder, or the expected form.
     """
-    folder, models = Path(model_id), DEFAULT_MODEL.parent  # data/models
+    folder, models = Path(model_id), DEFAULT_MODEL.parent
     is_gguf = folder.suffix == GGUF and folder.is_file()
     if is_gguf or any(place.is_dir() for place in (folder, models / folder)):
         return
@@ -277,47 +233,10 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    # A full model's folder has a config.json; an adapter's has only an adapter_config.json.
     for place in places:
         if (place / "config.json").is_file():
             return place
     raise UserError(
         f"{adapter} is an adapter, and its base model is not in "
         f"{', '.join(map(str, places))}; set --base FOLDER"
-    )
-
-
-def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: Path) -> None:
-    """Render one question by the tokenizer's chat template in a child process with limits.
-
-    Raises:
-        UserError: the template fails (for example, because it knows no system role), takes too long
-            or too much memory, or makes an endless prompt.
-    """
-    request = {
-        "conversations": [conversation("What is 2 + 3?", system=system)],
-        # If the tokenizer has several named templates, this is the one for plain conversations.
-        "chat_template": tokenizer.get_chat_template(),
-        **tokenizer.special_tokens_map,
-    }
-    # The program `_TRIAL` renders the request, and prints the length of the prompt in characters.
-    command = [sys.executable, "-c", _TRIAL]
-    trial = subprocess.run(
-        command, input=json.dumps(request), capture_output=True, text=True, check=False
-    )
-    # A negative status is the signal that ended the process; these two end it at the CPU limit.
-    if trial.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        fault = f"takes more than {SECONDS} s"
-    elif trial.returncode:
-        # The last line is the exception. An aborted process may have written nothing to stderr.
-        lines = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
-        fault = f"fails: {lines[-1][:200]}"
-    elif int(trial.stdout) > CHARACTERS:
-        fault = f"makes {int(trial.stdout):,} characters of a short question"
-    else:
-        return
-    # Some templates know no system role.
-    remedy = ", --system= asks without a system prompt" if system else ""
-    raise UserError(
-        f"{folder}: its chat template {fault}; --prompt-format boxed/chatml takes another{remedy}"
     )

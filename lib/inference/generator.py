@@ -108,9 +108,7 @@ class TextGenerator:
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
-        # `encode` also checks: a bad question is refused before the first one is answered.
         prompts = [self.encode(question) for question in questions]
-        # One group of completions per prompt; `_sampling` requests groups of one.
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
             self._solution(question, completion)
@@ -136,10 +134,8 @@ class TextGenerator:
         """
         if not question.strip():
             raise UserError("the question is empty; expected for example: What is 15 * 23?")
-        prompt = conversation(question, system=self.system)  # chat messages
-        # The engines' function, which applies the chat template to a list of conversations.
+        prompt = conversation(question, system=self.system)
         (token_ids,) = encode(self.engine.tokenizer, [prompt])
-        # `>=`: at least one position is left for the answer.
         positions = self.engine.positions
         if positions is not None and len(token_ids) >= positions:
             raise UserError(
@@ -170,10 +166,9 @@ class TextGenerator:
 
     def _solution(self, question: str, completion: GeneratedCompletion) -> Solution:
         """Parse a completion into a `Solution`; the answer is extracted as in grading."""
-        # An unknown format counts as one without marks.
         form = self.prompt_format or prompt_format("question_only")
         rollout = Rollout(completion=completion.text, reference="", prompt_format=form)
-        answer = rollout.answer  # None if there is none
+        answer = rollout.answer
         # With misplaced marks, such as </answer>, the answer is extracted from free text and may
         # contain one. It is cut there: "72</answer>" -> "72"; nothing before the mark -> None.
         for mark in form.marks:
@@ -212,7 +207,6 @@ def build_text_generator(
     Raises:
         UserError: no such model, incomplete files, or vLLM is not installed.
     """
-    # Before the heavy imports, so that a wrong name is refused at once.
     model = external_model(model_id)
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME

@@ -93,9 +93,7 @@ class Terminal:
             content = dataclasses.asdict(solution)
             click.echo(json.dumps(content, ensure_ascii=sys.stdout.isatty()))
             return
-        # The whole completion if the format is unknown, or its marks are missing.
         shown = solution.completion if solution.reasoning is None else solution.reasoning
-        # `visible` replaces control characters by their code points.
         if shown.strip():
             click.echo(visible(shown.strip()))
         click.echo(answer_line(solution))
@@ -104,7 +102,7 @@ class Terminal:
         """Append the solution and the settings to `out`, if there is one."""
         if self.out:
             row: dict[str, Any] = dataclasses.asdict(solution)
-            response = row.pop("completion")  # stored under the name `response`
+            response = row.pop("completion")
             settings = {"model": self.model, **dataclasses.asdict(self.settings)}
             save_prompt_and_response(self.out, response=response, **row, **settings)
 

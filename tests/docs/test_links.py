@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from commands import GROUPS, main
 from tests.conftest import ROOT, run_command
 
-PAGES = sorted(
-    page for folder in (".", "docs", "examples/*") for page in ROOT.glob(f"{folder}/*.md")
-)
+FOLDERS = (".", "docs", "examples/*", "lib/presets", "lib/rewards/stacks", "bench/*")
+PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/*.md"))
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The commands and values of docs/from_their_commands.md hold on their section's preset.
+"""The commands and values of lib/presets/README.md hold on their section's preset.
 
 `key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
 an evaluation takes its benchmarks and settings; a dotted name of `lib` can be imported.
@@ -22,7 +22,7 @@ from lib.planning.plan import plan_lines
 from tests.conftest import ROOT
 from tests.lib.params.test_idle import idle
 
-PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "lib/presets/README.md").read_text(encoding="utf-8")
 SECTIONS = {
     preset: section
     for section in PAGE.split("\n## ")[1:]
