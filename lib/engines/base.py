@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 from jinja2 import TemplateError
-from safetensors import SafetensorError
 
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
@@ -112,19 +111,16 @@ class Engine(abc.ABC):
         """Return an engine for `checkpoint`; `open_engine` calls this on the named class.
 
         Args:
-            checkpoint: folder of a full model or of an adapter.
-            base: folder of the base model, on which an adapter was trained.
+            checkpoint: folder of a full model, or of an adapter on the model in `base`.
             dtype: the weights' dtype, as torch names it ("bfloat16").
             attention: the attention implementation, as transformers names it.
-            max_seq_length: number of tokens, of prompt and completion together, that memory is
-                allocated for.
+            max_seq_length: tokens of prompt and completion together that memory is allocated for.
             batch_size: completions generated at a time; vLLM takes at least 512.
             label: name of the progress bar; '' shows none.
-            policy: the checkpoint's model if it is in memory already, as in training; `sync` later
-                passes its current weights.
+            policy: the checkpoint's model if it is in memory already; `sync` later passes its
+                current weights.
             memory_share: share of a GPU's memory, for an engine with a copy of the weights.
-            device: a GPU such as `cuda:1`, for an engine in this process with a copy of the
-                weights; '' for the first GPU.
+            device: a GPU such as `cuda:1` for such an engine; '' for the first one.
 
         Raises:
             UserError: the engine cannot run this checkpoint here.
@@ -139,15 +135,11 @@ class Engine(abc.ABC):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """Return `sampling.num_completions` completions for each prompt, in the order of `prompts`.
+        """Return `sampling.num_completions` completions for each of the `prompts` (token ids).
 
-        A completion ends after the first stop string, even if that ends within a token. Its text
-        then ends with the stop string, its token ids with the token that completed the string. It
-        is truncated at `sampling.max_new_tokens`, or earlier if the model has no further position,
-        or vLLM has no memory for one.
-
-        Args:
-            prompts: the token ids of each prompt (see `encode`).
+        A completion ends after the first stop string, even if that ends within a token: its text
+        ends with the string, its token ids with the token that completed it. It is truncated at
+        `sampling.max_new_tokens`, or where the model has no position, or vLLM no memory.
 
         Raises:
             UserError: a prompt leaves no position for a completion.
@@ -202,21 +194,7 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
     return _implementation(name).open(checkpoint, **settings)
 
 
-@contextlib.contextmanager
-def loading(folder: Path) -> Iterator[None]:
-    """Turn an exception about damaged or missing files of the model in `folder` into a UserError.
-
-    The block loads the model, or a part of it.
-    """
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError) as error:
-        # Only the first line: messages of transformers have many.
-        raise UserError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
-
-
 def _implementation(name: str) -> type[Engine]:
-    """Check that the named engine's library is installed; import and return the engine's class."""
     facts = ENGINES[name]
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
@@ -322,12 +300,7 @@ def _prompt_ids(
 def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: int) -> int:
     """Return the number of tokens that the longest prompt leaves for a completion in training.
 
-    One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt (its
-    max_prompt_length), and gives the completion the rest.
-
-    Args:
-        prompts: token ids.
-        max_seq_length: most tokens of prompt and completion.
+    One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt.
 
     Raises:
         UserError: no token is left.
@@ -345,12 +318,9 @@ def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: in
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Return the maximum number of new tokens for each prompt: `max_new_tokens`, or the positions
-    that the prompt leaves if they are fewer.
+    """Return the maximum number of new tokens for each prompt.
 
-    Args:
-        positions: the positions for prompt and completion, of the model or of vLLM's memory; None
-            if they are unlimited.
+    It is `max_new_tokens`, or the `positions` that the prompt leaves (None: unlimited).
 
     Raises:
         UserError: a prompt leaves no position.

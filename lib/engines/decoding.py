@@ -3,16 +3,13 @@
 P prompts, G completions each, B = P · G rows (less the ended ones), T tokens, V vocabulary; H
 query heads, K key and value heads, D width of a head.
 
-A step samples a token for every row from its logits, ends the rows that it completes, drops ended
-rows once they are a quarter of the batch, and computes the next logits. Nothing is approximated,
-and the loop is faster than transformers' `generate`: a prompt is computed once for its G
-completions, keys and values are written into memory that was allocated before (transformers' cache
-copies all of them at every token), and dropped rows are not computed any further.
+Nothing is approximated, and the loop is faster than transformers' `generate`: a prompt is computed
+once for its G completions, keys and values are written into memory that was allocated before
+(transformers' cache copies all of them at every token), and ended rows are dropped.
 
-A row samples by inverse transform sampling: it inverts its cumulative distribution at a uniform
-number of its own, which depends on seed, prompt, number of the completion, step and
-`max_new_tokens`. The other rows of its batch therefore do not change a completion, except by
-rounding.
+A row inverts its cumulative distribution at a uniform number of its own, which depends on seed,
+prompt, number of the completion, step and `max_new_tokens`. The other rows of its batch therefore
+do not change a completion, except by rounding.
 """
 
 import contextlib
@@ -98,9 +95,8 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Compute transformers' sdpa attention; for one token a row, without copying keys.
 
-    H query heads share K key heads. If there is a mask, transformers repeats keys and values for
-    every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
-    queries of one token [B, H, 1, D] are viewed as H / K queries of each key head,
+    With a mask, transformers repeats keys and values for every query head (`use_gqa_in_sdpa`),
+    which takes most of a CPU's attention time. Here one token's queries [B, H, 1, D] are viewed as
     [B, K, H / K, D].
 
     Args:
@@ -109,7 +105,7 @@ def grouped_attention(
         attention_mask: [B, 1, T, S], or None.
 
     Returns:
-        The attention's output [B, T, H, D], and None in place of attention weights.
+        The output [B, T, H, D], and None in place of attention weights.
     """
     batch, heads, num_queries, width = query.shape
     num_key_heads = key.shape[1]
@@ -134,10 +130,7 @@ AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 
 @contextlib.contextmanager
 def _grouped(model: PreTrainedModel) -> Iterator[None]:
-    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block.
-
-    A model on another device, or with another attention, stays as it is.
-    """
+    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block."""
     inner = base_model(model)
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
@@ -190,12 +183,10 @@ class Rows:
     B rows that are still in the batch; row b of a tensor is entry `places[b]` of a list.
 
     Args:
-        prompts: the token ids of P prompts.
         limits: for each prompt, the longest length of a completion, at least 1.
         keys: for each prompt, its key from `prompt_keys`.
         watch: called after each step.
-        first_completion: number of each prompt's first completion here; an earlier batch has
-            generated the completions before it.
+        first_completion: number of each prompt's first completion, after those of earlier batches.
 
     Attributes:
         num_steps: tokens sampled so far per row.
@@ -288,10 +279,7 @@ class Rows:
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
-        """Return the completion at index `place` of the lists if its last token ends it, else None.
-
-        The lists (`token_ids`, `limits`, `log_probs`) keep all rows; the batch drops ended ones.
-        """
+        """Return the completion at `place` of the lists if its last token ends it, else None."""
         token_ids = self.token_ids[place]
         at_limit = len(token_ids) == self.limits[place]
         end = self.endings.find(token_ids, at_limit=at_limit)
@@ -474,11 +462,10 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
-        """Return the tokens after which the text must be searched for stop strings.
+        """Return the tokens after which the text must be searched: those with a stop string's end.
 
-        They are the tokens with a stop string's last character: for "</answer>", all with a ">". If
-        such a character is a space (which decoding may remove) or not ASCII (its bytes may span
-        tokens), all tokens are returned; without stop strings, none.
+        They are all tokens if a last character is a space (which decoding may remove) or not ASCII
+        (its bytes may span tokens), and none without stop strings.
         """
         lasts = {stop[-1] for stop in self.stop_strings}
         if any(last.isspace() or not last.isascii() for last in lasts):

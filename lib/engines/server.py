@@ -118,19 +118,11 @@ class Server:
         return config["weight_transfer_config"]["backend"], dtype
 
     def version(self) -> str:
-        """Return the version of the server's weights, as vLLM reports it.
-
-        `FIRST` for the weights it was started with, `UNFINISHED` during an update, the hash of a
-        checkpoint's weights, or a name that a run gave to its policy's weights.
-        """
+        """Return the weights' version: `FIRST`, `UNFINISHED`, a hash, or a run's name for them."""
         return str(self.get("/weight_info")["weight_version"])
 
     def loaded(self) -> str:
-        """Return the version of the server's weights; a hash for those that it was started with.
-
-        vLLM reports `FIRST` for any such weights. `./reckon vllm-server` writes their hash into the
-        server's name (`started_with`).
-        """
+        """Return the weights' version; for `FIRST`, the hash that the server's name has."""
         version = self.version()
         return self.started_with if version == FIRST else version
 
@@ -144,11 +136,9 @@ class Server:
             self.post("/finish_weight_update")
 
     def get(self, path: str) -> Any:
-        """Send a GET request; return the answer, see `_request`."""
         return self._request("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
-        """Send a POST request with `body` as JSON; return the answer, see `_request`."""
         return self._request("POST", path, json=body)
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
@@ -177,9 +167,8 @@ class ServerEngine(VllmBase):
     """An `Engine` that generates on one or several vLLM servers with equal weights.
 
     The servers read an adapter from files, and receive full weights by vLLM's own weight transfer.
-    Each set of full weights has a version. Every completion reports the version of its weights, and
-    the engine refuses a completion of any other weights than it sent. A server that no longer
-    answers is not used any more.
+    Every completion reports the version of its weights, and those of any other version than was
+    sent are refused. A server that no longer answers is not used any more.
 
     Args:
         weights: folder of a full model with the servers' config.
@@ -205,7 +194,7 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Check that the servers answer and serve a model of the checkpoint's shape."""
+        """Check that the servers answer and serve a model of this shape."""
         cls._connect(checkpoint, base=base).close()
 
     @classmethod
@@ -235,11 +224,6 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
-        """Return an engine connected to the servers; these may still have other weights.
-
-        Raises:
-            UserError: see `Server`; or the tokenizer has tokens that the weights on disk lack.
-        """
         full = base if is_adapter(checkpoint) else checkpoint
         # The servers load the pretrained weights from disk, which have no embedding rows for tokens
         # added here. A trained checkpoint has them.
@@ -258,8 +242,6 @@ class ServerEngine(VllmBase):
     ) -> list[list[GeneratedCompletion]]:
         """Return each prompt's completions; the servers take requests from one queue.
 
-        If a server is gone, its request goes back into the queue, for the others.
-
         Raises:
             ServerGone: no server is left.
         """
@@ -272,12 +254,7 @@ class ServerEngine(VllmBase):
         waiting = deque(range(len(parts)))
 
         def answer_waiting(server: Server) -> None:
-            """Send one waiting request after the other to `server`, until none waits.
-
-            `waiting` has indices in `parts`; the completions go to `answers`. If the server is
-            gone, its request waits again, for another server; the loop below starts a new round for
-            it if the other threads have ended.
-            """
+            """Answer waiting parts on `server` until none waits; a lost one waits again."""
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
@@ -311,10 +288,6 @@ class ServerEngine(VllmBase):
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
     ) -> list[GeneratedCompletion]:
         """Send one request to one server; return its completions.
-
-        Args:
-            prompt: token ids.
-            request: vLLM's sampling parameters, of `n` completions.
 
         Raises:
             UserError: the server has other weights than those of this engine.
@@ -352,11 +325,7 @@ class ServerEngine(VllmBase):
         return completions
 
     def _stale_message(self, version: str) -> str:
-        """Return the error message for completions of weights that this run did not send.
-
-        Args:
-            version: the version of those weights; `FIRST` if a server was restarted.
-        """
+        """Return the error for weights that this run did not send (`FIRST`: a restart)."""
         urls = ", ".join(server.url for server in self.servers)
         cause = "started anew" if version == FIRST else "sent other weights by another run"
         return (
@@ -384,10 +353,7 @@ class ServerEngine(VllmBase):
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Send the policy's full weights to all servers as `version`; called on every rank.
-
-        The first rank sends. The others take part only in gathering sharded weights.
-        """
+        """Send the policy's full weights to all servers; every rank calls this, the first sends."""
         from lib.engines.transfer import PolicyWeights, trainer_init
 
         ranks = PartialState()
@@ -420,14 +386,10 @@ class ServerEngine(VllmBase):
         *,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call `ask` with all `servers` at the same time; drop those that are gone.
-
-        A server is gone if `ask` raises ServerGone. It is removed from `self.servers`, and the
-        reason is printed.
+        """Call `ask` with all `servers` at the same time; drop those that raise ServerGone.
 
         Args:
-            ask: called in a thread for each entry of `servers`.
-            servers: a server may occur several times, for several requests at the same time.
+            servers: one may occur several times, for several requests at the same time.
             give_up: called if this thread is interrupted (Ctrl-C), before it waits for the others.
 
         Raises:
@@ -460,15 +422,10 @@ class ServerEngine(VllmBase):
         self.servers = left
 
     def _post_all(self, name: str, **body: Any) -> None:
-        """POST `body` to /`name` of all servers at the same time; all must answer."""
         self._post_each(name, [body] * len(self.servers))
 
     def _post_each(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
-        """POST to /`name` of all servers at the same time, to each its own of `bodies`.
-
-        Raises:
-            ServerGone: a server does not answer; unlike `_on_live_servers`, this drops none.
-        """
+        """POST to /`name` of all servers at the same time, to each its own of `bodies`."""
 
         def post(server: Server, body: dict[str, Any]) -> None:
             server.post(f"/{name}", **body)
@@ -513,19 +470,15 @@ class ServerEngine(VllmBase):
         self._post_all("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        """End an update; the caller (`_send`) then sets the version and resumes the servers."""
+        """End an update; `_send` then sets the version and resumes the servers."""
         self._post_all("finish_weight_update")
 
     def _from_first_rank(self, ask: Callable[[], Any]) -> Any:
-        """Call `ask` on the first rank only, and return its value on every rank.
-
-        Every rank has to call this.
-        """
+        """Call `ask` on the first rank, and return its value on every rank, each of which calls."""
         answer = [ask() if PartialState().is_main_process else None]
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
-        """Load the adapter in `folder` on all servers under a new name, then drop the old one."""
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._on_live_servers(
@@ -543,7 +496,6 @@ class ServerEngine(VllmBase):
         self._scratch.cleanup()
 
     def _drop_adapter(self) -> None:
-        """Unload this engine's adapter from the servers, if there is one."""
         name, self._adapter = self._adapter, ""
         if not name:
             return

@@ -137,7 +137,6 @@ class HostReceiver(NCCLWeightTransferEngine):
         compat.pack_heads(self.model)
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
-        """Receive the trainer's broadcasts, and yield each weight with its name."""
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
             # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))

@@ -125,7 +125,6 @@ class TransformersEngine(Engine):
         ended, tokens = 0, 0
 
         def watch(rows: Rows) -> None:
-            """Report progress after each step of a batch."""
             if self._stream:
                 self._stream(rows.token_ids[0])
             if self.heartbeat:
@@ -172,11 +171,7 @@ class TransformersEngine(Engine):
         shown = ""
 
         def show_new(token_ids: list[int]) -> None:
-            """Show the text that the new tokens add.
-
-            Args:
-                token_ids: all tokens of the completion so far.
-            """
+            """Show the text that the new tokens add; `token_ids` are all tokens so far."""
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
@@ -228,7 +223,6 @@ class TransformersEngine(Engine):
 
 @contextlib.contextmanager
 def _inference(model: PreTrainedModel) -> Iterator[None]:
-    """Switch gradients and dropout off in the block; afterwards each module has its old mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -259,11 +253,7 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         generation_config: Any,
         **inputs: Any,
     ) -> Tensor:
-        """Run forward passes until all rows have ended.
-
-        `generate` passes all these arguments; three are named only to keep them out of `inputs`.
-        The completions are in `rows`; the returned tensor, without the last tokens, is not used.
-        """
+        """Run forward passes until all rows have ended; three arguments are unused."""
         # New tokens of a forward pass: None for the first one, the whole prompt; then 1.
         length: int | None = None
         while True:
@@ -297,10 +287,10 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
-    """Replace the generation config that was saved with the model by an empty one in the block.
+    """Empty the model's generation config in the block.
 
-    `generate` would take from it all settings that the caller leaves unset. It refuses stop strings
-    without a tokenizer, and `num_beams` above 1 would repeat the rows.
+    `generate` takes settings that the caller leaves unset from it: stop strings fail without a
+    tokenizer, and `num_beams` repeats rows.
     """
     # PEFT's wrapper has a config of its own only once `generate` has set one, and returns that of
     # the model below until then. `vars` tells these cases apart: it lists only own attributes.

@@ -155,7 +155,6 @@ class VllmBase(Engine):
         Args:
             reason: vLLM's finish reason: `length`, or `stop` for a stop string or an end token.
             stopped_by: the stop string; else an end token's id or None.
-            log_probs: of its tokens; None if they were not requested.
             versions: the versions of the weights that its tokens were sampled from.
 
         Raises:
@@ -179,7 +178,6 @@ class VllmBase(Engine):
         )
 
     def _stale_message(self, version: str) -> str:
-        """Return the error message for a completion from weights of another version."""
         return f"vLLM generated from weights {version}, not {self._version}; report this"
 
     def sync(self, policy: PreTrainedModel) -> str:
@@ -319,14 +317,8 @@ class VllmEngine(VllmBase):
                     **(lora_settings(lora_rank) if lora_rank else {}),
                 },
             )
-        engine = cls(
-            llm,
-            tokenizer,
-            max_seq_length=max_seq_length,
-            label=label,
-            gpu=gpu,
-            among_ranks=among_ranks,
-        )
+        settings: Any = {"max_seq_length": max_seq_length, "label": label}
+        engine = cls(llm, tokenizer, gpu=gpu, among_ranks=among_ranks, **settings)
         if adapter:
             engine.use_adapter(checkpoint)
         return engine
@@ -354,7 +346,6 @@ class VllmEngine(VllmBase):
         ]
 
     def _converted(self, output: Any, sampling: Sampling) -> GeneratedCompletion:
-        """Convert one of vLLM's `CompletionOutput`s; refuse one from other weights."""
         log_probs = None
         if output.logprobs is not None:
             steps = zip(output.logprobs, output.token_ids, strict=True)
@@ -377,7 +368,6 @@ class VllmEngine(VllmBase):
         self._adapter = self._request(folder)
 
     def _bar(self, **options: Any) -> Any:
-        """Return a progress bar; vLLM calls this in place of tqdm."""
         # disable=None: no bar where stderr is not a terminal.
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
 
@@ -427,17 +417,14 @@ class VllmEngine(VllmBase):
 class SharedVllmEngine(VllmEngine):
     """An engine on the vLLM that Unsloth loaded with its policy (`fast_inference`).
 
-    The policy trains on the very tensors that vLLM generates from: memory holds the weights once,
-    and only an adapter is passed to vLLM. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives
-    its memory back while the policy trains: Unsloth's patched `LLM.generate` wakes vLLM, and this
-    engine sends it to sleep again. That vLLM outlives this engine. Source: unsloth and unsloth_zoo
-    2026.10.7.
+    The policy trains on the very tensors that vLLM generates from: only an adapter is passed to
+    vLLM. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives its memory back while the policy
+    trains: Unsloth's patched `LLM.generate` wakes vLLM, and this engine sends it to sleep again.
+    That vLLM outlives this engine. Source: unsloth and unsloth_zoo 2026.10.7.
 
     Args:
-        policy: LoRA on a model that Unsloth loaded with `fast_inference`.
-        max_seq_length: tokens of prompt and completion together. If the memory is too small for so
-            many, Unsloth has lowered vLLM's own limit, and the lower one counts.
-        label: name of the progress bar; '' shows none.
+        max_seq_length: tokens of prompt and completion together; Unsloth's own limit of vLLM, which
+            it lowers for a small memory, counts if it is lower.
     """
 
     def __init__(
@@ -475,7 +462,6 @@ class SharedVllmEngine(VllmEngine):
         self._scratch.cleanup()
 
     def _sleep(self) -> None:
-        """Send vLLM to sleep if Unsloth loaded it with standby; else do nothing."""
         if self._llm.model_config.enable_sleep_mode:
             self._llm.sleep(SLEEP_LEVEL)
 
@@ -491,11 +477,7 @@ def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _share_of_free(share: float) -> float:
-    """Return the share of the GPU's whole memory that vLLM may take: at most `share`.
-
-    It is lower if the free memory is less: 95 % of that (`FREE_SHARE`). vLLM refuses to start if it
-    is told to take more than is free.
-    """
+    """Return the share of the GPU's whole memory that vLLM may take: at most `share`."""
     if not torch.cuda.is_available():
         return share
     free, total = torch.cuda.mem_get_info()
@@ -504,7 +486,6 @@ def _share_of_free(share: float) -> float:
 
 @contextlib.contextmanager
 def _memory_explained(weights: Path) -> Iterator[None]:
-    """Turn vLLM's exceptions about too little memory into a one-line error with the remedy."""
     try:
         yield
     except (ValueError, torch.OutOfMemoryError) as error:
@@ -603,11 +584,7 @@ def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -
 
 
 def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
-    """Return the adapter's weights by name, gathered on every rank if FSDP2 shards them.
-
-    They are in the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the
-    adapter's file is half as large as in float32.
-    """
+    """Return the adapter's weights by name in the base's dtype, gathered if FSDP2 shards them."""
     adapter: dict[str, Tensor] = {}
     for name, weight in policy.state_dict().items():
         if "lora_" in name:
@@ -618,7 +595,6 @@ def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
-    """Return the LoRA rank of the policy's adapter, else of the checkpoint's; 0 without one."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
     return int(read_adapter(checkpoint)["r"]) if is_adapter(checkpoint) else 0

@@ -186,17 +186,11 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
 
 
 def _settings(decoding: Decoding, *, joined_by: str = ", ") -> str:
-    """Return temperature and top-p for a sentence: "temperature 0.6, top-p 0.95", or "greedy"."""
     sampling = f"temperature {decoding.temperature:g}{joined_by}top-p {decoding.top_p:g}"
     return sampling if decoding.num_samples else "greedy"
 
 
 def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCardData:
-    """Return the card's YAML header.
-
-    Args:
-        base_model: the model's id on the Hub; '' if it is not there.
-    """
     prepare, export = params.prepare, params.export
     datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [

@@ -233,12 +233,10 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
 
 
 def _without_token(error: object, token: str) -> str:
-    """Return the first line of an error's message, with the token replaced by ***."""
     # h11 quotes a header that it refuses: "Illegal header value b'Bearer hf_…'".
     return first_line(error).replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:
-    """List the files below a folder, sorted."""
     # Hidden files are left out: .gitignore, which DVC writes beside outputs.
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")

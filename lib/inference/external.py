@@ -83,18 +83,17 @@ class ExternalModel:
             UserError: the engine is not installed, or weights or chat template are unusable.
         """
         # Imported here, so that importing `lib.inference` does not import torch.
-        from lib.engines.base import loading, open_engine
+        from lib.engines.base import open_engine
 
-        with loading(self.folder):
-            opened = open_engine(
-                engine,
-                self.folder,
-                base=self.base,
-                dtype=self.dtype,
-                attention=attention,
-                max_seq_length=min(max_seq_length, self.positions or max_seq_length),
-                batch_size=batch_size,
-            )
+        opened = open_engine(
+            engine,
+            self.folder,
+            base=self.base,
+            dtype=self.dtype,
+            attention=attention,
+            max_seq_length=min(max_seq_length, self.positions or max_seq_length),
+            batch_size=batch_size,
+        )
         tokenizer = opened.tokenizer
         tokenizer.chat_template = self.template or tokenizer.chat_template
         # Models that were never trained in batches have no padding token; EOS then pads, masked.
@@ -107,13 +106,12 @@ def external_model(
 ) -> ExternalModel:
     """Describe the model in a folder or with a Hub id, downloading it if needed.
 
-    Prompt format and system prompt are read from the model's folder, or else from a `base` folder
-    beside it, or else from an adapter's base model.
+    Prompt format and system prompt are read from the model's folder, a folder `base` beside it, or
+    an adapter's base model.
 
     Args:
         format_name: prompt format to use instead: `name`, `name/layout` for another layout,
-            `name/own` for the model's own chat template. '' uses the saved format with the model's
-            own template.
+            `name/own` for the model's own chat template. '' uses the saved format with that.
         base: base model of an adapter whose base is not found automatically.
 
     Raises:
@@ -122,7 +120,6 @@ def external_model(
     # Before torch is imported: a misspelt name is refused at once, not after seconds. A model of
     # the Hub is downloaded here.
     folder = find_model(model_id)
-    from lib.engines.base import loading
     from lib.models.files import ADAPTER, is_adapter
     from lib.models.load import read_dtype, read_max_positions
     from lib.models.pretrained import load_tokenizer
@@ -140,10 +137,7 @@ def external_model(
         base_folder = _first_model(candidates, adapter=folder)
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    with loading(folder):
-        template = load_tokenizer(folder).chat_template
-        positions = read_max_positions(base_folder)
-        dtype = read_dtype(base_folder)
+    template = load_tokenizer(folder).chat_template
     places = (folder, *beside, base_folder)
     # "boxed/chatml" -> "boxed", "chatml"; "boxed" -> "boxed", "".
     name, _, layout = format_name.partition("/")
@@ -161,8 +155,8 @@ def external_model(
     return ExternalModel(
         folder=folder,
         base=base_folder,
-        dtype=dtype,
-        positions=positions,
+        dtype=read_dtype(base_folder),
+        positions=read_max_positions(base_folder),
         known_format=form,
         system=next(
             (saved_system(place) for place in places if (place / SYSTEM_FILE).is_file()), ""
@@ -225,14 +219,6 @@ def refuse_missing(model_id: str | Path) -> None:
 
 
 def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
-    """Return the first of `places` that is a base model's folder.
-
-    Args:
-        adapter: folder of the adapter that needs the base model, for the message.
-
-    Raises:
-        UserError: there is none.
-    """
     for place in places:
         if (place / "config.json").is_file():
             return place

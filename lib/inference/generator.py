@@ -149,7 +149,6 @@ class TextGenerator:
         self.engine.close()
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:
-        """Combine the caller's settings with those of the model's generation config."""
         config = self.config
         return Sampling(
             num_completions=1,
@@ -165,7 +164,6 @@ class TextGenerator:
         )
 
     def _solution(self, question: str, completion: GeneratedCompletion) -> Solution:
-        """Parse a completion into a `Solution`; the answer is extracted as in grading."""
         form = self.prompt_format or prompt_format("question_only")
         rollout = Rollout(completion=completion.text, reference="", prompt_format=form)
         answer = rollout.answer

@@ -48,10 +48,7 @@ class StopStrings:
         unread: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> AsgiMessage:
-            """Return the new body at the first call; afterwards the server's next message.
-
-            The old body is consumed. A later message is, for example, the client's disconnect.
-            """
+            """Return the new body first, then later messages, such as a disconnect."""
             return unread.pop() if unread else await receive()
 
         await self.app({**scope, "headers": [*headers, length]}, replay, send)

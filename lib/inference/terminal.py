@@ -86,7 +86,6 @@ class Terminal:
                     error.show()
 
     def _print(self, solution: Solution) -> None:
-        """Print reasoning and answer, or the whole solution as JSON."""
         if self.as_json:
             # A terminal obeys C1 control characters, and JSON need not escape these: on a terminal,
             # all that is not ASCII is escaped.
@@ -99,7 +98,6 @@ class Terminal:
         click.echo(answer_line(solution))
 
     def _save(self, solution: Solution) -> None:
-        """Append the solution and the settings to `out`, if there is one."""
         if self.out:
             row: dict[str, Any] = dataclasses.asdict(solution)
             response = row.pop("completion")

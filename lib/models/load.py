@@ -198,7 +198,6 @@ def has_added_rows(checkpoint: Path) -> bool:
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
-    """List the added tokens of `tokenizer` that the pretrained tokenizer `before` lacks."""
     known = before.get_vocab()
     return [token for token in tokenizer.get_added_vocab() if token not in known]
 

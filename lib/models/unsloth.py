@@ -1,11 +1,9 @@
 """The Unsloth backend: load, adapt and train the policy with Unsloth's kernels.
 
 Unsloth replaces classes of transformers and TRL when it is imported, so it must be imported before
-them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions take
-`**kwargs` and ignore unknown ones, so tests compare every argument passed here with the signatures
-of the locked version. With `fast_inference` it loads the weights into a vLLM in this process and
-trains on the very tensors that vLLM generates from (`lib.engines.vllm`). docs/engines.md lists the
-parts that were run, and where; none was run on a GPU.
+them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions ignore
+unknown arguments, so tests compare every argument with the locked version's signatures.
+docs/engines.md lists the parts that were run, and where; none was run on a GPU.
 """
 
 import contextlib
@@ -188,11 +186,7 @@ def adapt_unsloth(
 
 
 def _fast_language_model() -> Any:
-    """Import Unsloth and return its class `FastLanguageModel`.
-
-    Raises:
-        UserError: unsloth is not installed, or finds no accelerator.
-    """
+    """Import Unsloth and return its class; UserError without it or without an accelerator."""
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:
