@@ -439,9 +439,8 @@ class ServerEngine(VllmBase):
         """Let the servers' workers join the process group of the weight transfer.
 
         Args:
-            init_info: the backend's description of the group. Its `rank_offset`, if any, is the
-                rank of a server's first worker. For each server it is raised by the workers of the
-                servers before it, so that all workers have consecutive ranks.
+            init_info: the backend's description of the group. Its `rank_offset`, if any, is raised
+                by the workers of the servers before, so that all have consecutive ranks.
         """
         bodies, workers_before = [], 0
         for server in self.servers:

@@ -157,10 +157,9 @@ class HostSender(TrainerWeightTransferEngine):
         """Return a sender; on the first rank it joins the process group with all workers.
 
         Args:
-            init_info: `is_sender` is True on the first rank of training; `world_size` counts the
-                trainer and all workers, 1 if vLLM is in this process.
+            init_info: `is_sender` on the first rank; `world_size` counts the trainer and all
+                workers, 1 if vLLM is in this process.
             client: a `ServerEngine` or an `LLM`, whose methods make vLLM join and receive.
-            source: the weights to send.
         """
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
@@ -253,9 +252,7 @@ def trainer_init(
     Args:
         backend: `host` for an engine in this process or a server on a CPU; for a server on a GPU
             `nccl`, or `ipc` if it is the trainer's own GPU.
-        client: a `ServerEngine`, with the four methods of vLLM's `VLLMWeightSyncClient`; or an
-            `LLM`.
-        rank: this process's rank among the ranks of training.
+        client: a `ServerEngine` or an `LLM`.
         num_workers: number of the servers' workers; 0 for an engine in this process.
     """
     info: Any

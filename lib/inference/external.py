@@ -75,12 +75,11 @@ class ExternalModel:
         Args:
             engine: a name in `ENGINES`.
             attention: the attention implementation, as transformers names it.
-            max_seq_length: most tokens of prompt and completion together that memory is reserved
-                for; never more than the model's positions.
+            max_seq_length: tokens of prompt and completion together that memory is reserved for.
             batch_size: completions generated at a time.
 
         Raises:
-            UserError: the engine is not installed, or weights or chat template are unusable.
+            UserError: the engine is not installed, or the weights are unusable.
         """
         # Imported here, so that importing `lib.inference` does not import torch.
         from lib.engines.base import open_engine
@@ -166,10 +165,9 @@ def external_model(
 
 
 def find_model(model_id: str | Path) -> Path:
-    """Return a model's folder, found by path or by name below data/models, or from the Hub.
+    """Return a model's folder: by path, by name below data/models, or from the Hub.
 
-    A GGUF file is converted to a folder with float32 weights. A Hub id means the copy that `make
-    fetch` downloaded; if there is no such copy, it is downloaded now.
+    A GGUF file is converted to float32 weights. Of a Hub id, what `make fetch` brought comes first.
 
     Raises:
         UserError: there is no such model; the message names the command that makes one.

@@ -198,9 +198,8 @@ def build_text_generator(
     Args:
         model_id: folder of an export or of a checkpoint beside its `base`, or a Hub id.
         batch_size: questions answered at a time.
-        engine: a name in `ENGINES`. vLLM runs one model at a time in a process; `close` frees it.
-        max_seq_length: most tokens of prompt and answer together on vLLM, which reserves memory
-            for them; never more than the model's positions.
+        engine: a name in `ENGINES`; vLLM runs one model at a time in a process, until `close`.
+        max_seq_length: tokens of prompt and answer together that vLLM reserves memory for.
 
     Raises:
         UserError: no such model, incomplete files, or vLLM is not installed.

@@ -1,10 +1,8 @@
 """ASGI middleware: adds an exported model's stop strings and length limit to vLLM's requests.
 
 vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
-stop strings: a model that should stop at `</answer>` would continue. The middleware adds the stop
-strings and the length limit of `prompt_format.json` (else of `generation_config.json`) to every
-request to `PATHS` that names none
-(`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
+stop strings: a model that should stop at `</answer>` would continue. Both ends come from
+`prompt_format.json` (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
 import json

@@ -185,14 +185,12 @@ def dataset_repository(name: str, revision: str, files: str) -> Repository:
 def kernel_repository(commit: str = "") -> Repository:
     """Return the repository of the flash attention kernel, with only the builds for this torch.
 
-    All builds together take some gigabytes. Three kinds for torch 2.13 on CUDA 13.0 are fetched:
+    All builds together take some gigabytes. Fetched for torch 2.13 on CUDA 13.0, of those that the
+    package `kernels` accepts (0.16, variants.py):
 
         torch213-cxx11-cu130-x86_64-linux    for this version of torch
         torch-stable-abi29-cu130-…           for a stable ABI no newer than torch, 2.9 to 2.13
         torch-cuda                           for any version
-
-    The package `kernels` (0.16, variants.py), which loads the kernel, accepts these, and two kinds
-    that are not fetched: `torch-universal`, and builds for tvm-ffi.
 
     Args:
         commit: a commit; '' for the branch that transformers requests.

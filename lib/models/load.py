@@ -43,13 +43,9 @@ def trainable_policy(
     If `settings.lora.rank` > 0 and the checkpoint has no LoRA adapter yet, a new one is added.
 
     Args:
-        checkpoint: folder that the phase before wrote.
-        base: folder of the base model, on which an adapter was trained.
-        settings: the section `model` of params.
-        seed: seed of a new adapter's weights in Unsloth; peft draws them from torch's global
-            generator, which the stage has seeded.
-        memory_share: only for Unsloth: share of the GPU's memory for a vLLM on the policy's
-            weights; 0 loads no vLLM.
+        checkpoint: folder that the phase before wrote: a full model, or an adapter on `base`.
+        seed: seed of a new adapter in Unsloth; peft draws from torch's generator, already seeded.
+        memory_share: Unsloth's share of the GPU for a vLLM on the policy's weights; 0 loads none.
     """
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":

@@ -55,12 +55,10 @@ def import_first(backend: str, *, generates: bool) -> None:
     """Set the environment variables of CUDA's allocator and of Unsloth, then import Unsloth.
 
     The backend `transformers` needs only the allocator's. Variables that are set already are kept.
-    After the import, TRL's own trainers are restored (`compat.keep_trl`).
 
     Args:
         backend: `model.backend`, `transformers` or `unsloth`.
-        generates: True if the phase samples completions from a vLLM that shares the policy's
-            weights.
+        generates: True if the phase samples from a vLLM that shares the policy's weights.
 
     Raises:
         UserError: unsloth is not installed, or does not find an accelerator.
@@ -102,13 +100,10 @@ def load_unsloth(
     """Load the model in the folder `weights` with Unsloth, for LoRA or for training all weights.
 
     Args:
-        settings: params' section `model`; LoRA if `settings.lora.rank` > 0.
-        seed: seed of Unsloth's random numbers while it loads the model.
         memory_share: share of the GPU for a vLLM that shares the model's weights; 0 loads none.
 
     Raises:
-        UserError: a vLLM was requested, and Unsloth loaded none on this GPU. Unsloth itself only
-            prints a line about that.
+        UserError: Unsloth loaded no vLLM on this GPU, about which it only prints a line.
     """
     import torch
 
@@ -141,11 +136,7 @@ def load_unsloth(
 def adapt_unsloth(
     model: "PreTrainedModel", *, settings: Model, seed: int, adapter: Path | None
 ) -> "PeftModel":
-    """Put a LoRA adapter on a model from `load_unsloth`: a new one, or one of an earlier phase.
-
-    Args:
-        seed: seed of a new adapter's weights.
-        adapter: folder of the trained adapter; None for a new one.
+    """Put a LoRA adapter on a model from `load_unsloth`: a new one, or the trained `adapter`.
 
     Raises:
         UserError: the trained adapter has other modules than `model.lora` in params.

@@ -1,8 +1,7 @@
 """Find a model's weights: in a folder, a fetched repository, or behind a base model's pointer.
 
-Weights of several gigabytes are not copied into the pipeline. The pointer, `base.json`, has the
-model's name and the hashes of its config, weights and tokenizer, and every later stage finds the
-weights by it.
+Weights of several gigabytes are not copied into the pipeline: the pointer, `base.json`, has the
+model's name and the hashes of its files, and every later stage finds the weights by it.
 """
 
 from pathlib import Path
