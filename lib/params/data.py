@@ -124,7 +124,6 @@ class Synthetic(Section):
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the levels and of the ranges of numbers."""
         if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
             yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains of steps than training has.
@@ -233,7 +232,6 @@ class RowsSource(LimitedSource):
     the field empty."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault of `columns`: no problem, or other names than the adapter's fixed ones."""
         if self.columns.get("problem") == "":
             yield "columns.problem: a problem cannot be left empty; name its column"
         if self.columns and self.adapter in WITH_FIXED_COLUMNS:
@@ -352,7 +350,6 @@ class Ingredient(Section):
     source: Source
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message if the problems have no answers to train on."""
         name = getattr(self.source, "adapter", None) or getattr(self.source, "known", None)
         if name in WITHOUT_ANSWERS:
             yield (
@@ -391,7 +388,6 @@ class Difficulty(Section):
     """Order the problems from easy to hard."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the range of pass rates is empty."""
         if self.lowest > self.highest:
             yield f"lowest={self.lowest} is above highest={self.highest}"
 
@@ -415,7 +411,6 @@ class Benchmark(Section):
     source: Source
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the name is that of a training set."""
         # reports/metrics/prepare.json has one `num_<name>` for each set of either kind.
         if self.name in TRAINING_SETS:
             yield f"name: `{self.name}` is the name of a training set; choose another"
@@ -458,10 +453,6 @@ class Prepare(Section):
         return (*training, *benchmarks, *self.sft.truth_from)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the benchmarks: one name twice, or a possible leak.
-
-        A leak is a problem that is both in a benchmark and in a training set.
-        """
         if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
             yield f"benchmarks: `{twice}` is listed twice"
         trained_on = (*self.sft.sources, *self.grpo.sources)

@@ -79,7 +79,6 @@ class Tiny(Section):
     """Standard deviation of the initial weights."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if query heads cannot share the key-value heads evenly."""
         if self.num_heads % self.num_kv_heads:
             yield (
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
@@ -143,7 +142,6 @@ class Model(Section):
         }
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the number types, and of name and revision together."""
         fp16 = self.mixed_precision == "fp16"
         if fp16:
             # The gradient scaler (`torch.amp.GradScaler`) refuses gradients in float16. Under LoRA
@@ -234,7 +232,6 @@ class Decoding(Section):
     """Longest completion."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if no completion would be generated."""
         # A checkpoint without completions would have no row in the report.
         if not self.greedy and not self.num_samples:
             yield "greedy=false and num_samples=0 leave nothing to measure"
@@ -266,7 +263,6 @@ class Evaluate(Decoding):
         return next((each for each in self.overrides if each.benchmark == benchmark), self)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the decoding and of the names in `overrides`."""
         yield from super().contradictions()
         names = [override.benchmark for override in self.overrides]
         if twice := first_repeated(names):

@@ -77,7 +77,6 @@ class Optimisation(AdamW):
         return 1
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message if checkpoints should be kept, but none is saved."""
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
 
@@ -105,7 +104,6 @@ class Sft(Optimisation):
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the batch sizes, and for packing with grouping."""
         yield from super().contradictions()
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
@@ -203,7 +201,6 @@ class Reward(Section):
         return (*rewards_of(self.stack), *self.extra)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if two functions have one name, under which rewards are stored."""
         if twice := first_repeated([label(name) for name in self.names]):
             yield f"extra: two functions are named `{twice}`; rename or remove one"
 
@@ -320,7 +317,6 @@ class Grpo(Optimisation):
         return self.num_iterations * self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of steps, batch sizes, and settings that loss or advantage cannot use."""
         yield from super().contradictions()
         yield from self._step_faults()
         yield from self._objective_faults()
@@ -471,7 +467,6 @@ class Dpo(Optimisation):
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the batch sizes and of label smoothing."""
         yield from super().contradictions()
         # A message if micro-batches cannot make up the batch.
         yield from indivisible(
