@@ -66,7 +66,15 @@ def main(
     with _recovery(), sets.gathered_sets(section, seed=seed, raw=raw, task=task) as gathered:
         texts = sets.tokenizer_problems(gathered)
         # A tiny model's tokenizer is trained on these problems; a downloaded model keeps its own.
-        write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
+        write_base(
+            base,
+            texts,
+            prompt_format=own_format,
+            model=model,
+            seed=seed,
+            system=system,
+            template_arguments=params.prompt.template_arguments,
+        )
         save_prompt(base, system=system, rendering=params.prompt.rendering)
         # After the tokenizer exists, since problems are dropped by their length in tokens.
         counter = token_counter(base, prompt_format=own_format, system=system)

@@ -203,8 +203,10 @@ class Prompt(Section):
     `plugins/tasks` also decides which completions are right."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] keeps the format's."""
-    layout: Literal["plain", "chatml", "llama3"]
-    """Chat template: none, or that of a family of instruct models."""
+    layout: Literal["plain", "chatml", "llama3", "own"]
+    """Chat template: none, that of a family of instruct models, or the model's own."""
+    template_arguments: dict[str, bool | int | float | str]
+    """Arguments of the model's own chat template, such as `enable_thinking: false`."""
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:PATH` for a file below data/raw."""
 

@@ -51,6 +51,11 @@ def conflicts(params: Params) -> Iterator[str]:
     )
     for rule in rules:
         yield from rule(params)
+    is_own = params.prompt.layout == "own"
+    if is_own and not params.model.name:
+        yield "prompt.layout=own: a new tiny model has no chat template; use plain"
+    if params.prompt.template_arguments and not is_own:
+        yield "prompt.template_arguments: only the model's own template has some: layout own"
     if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
         yield (
             "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.ext import Extension
+from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -91,7 +91,10 @@ ALPACA = Layout(
     assistant="### Response:",
 )
 
-LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
+OWN = Layout()
+"""The model's own chat template, which `prepare` saves with the base model's tokenizer."""
+
+LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3, "own": OWN}
 """Values of `prompt.layout`. `R1_ZERO` and `ALPACA` belong to one prompt format each."""
 
 
@@ -102,8 +105,11 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
     preamble (if there is no system message), and each turn with the layout's text around it.
 
     Args:
+        layout: for `OWN`, the source is ''.
         opening: tag at the prompt's end, such as `<think>`; '' for none.
     """
+    if layout is OWN:
+        return ""
     # Printed at the end of a prompt, and also before an answer in a conversation: a prompt is
     # therefore a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
@@ -183,6 +189,11 @@ def render(
     )
 
 
+def _refuse(message: str) -> None:
+    """Raise the error of a template that refuses a conversation."""
+    raise jinja2.TemplateError(message)
+
+
 # Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
@@ -190,7 +201,8 @@ def _compiled(template: str) -> jinja2.Template:
     # The settings are those of transformers (utils/chat_template_utils.py). `_Generation` adds the
     # tag `{% generation %}`, which Jinja does not know, and prints its content unchanged.
     environment: Any = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
+    environment.globals["raise_exception"] = _refuse
     compiled: jinja2.Template = environment.from_string(template)
     return compiled
