@@ -12,6 +12,7 @@ that count:
                    leaves [−ε |A|, ε_high |A|] on its own side
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
+    with teacher   A_t = A + c (log π_T − log π_old)(y_t)        GKD, arXiv:2306.13649
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
     with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.penalties`
 
@@ -25,7 +26,8 @@ that count:
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
 sequence's ratio multiplies every token's term (with `grpo` averaging that is the paper's
 objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce` averages like
-`grpo`. CISPO's lower bound is left out: it never binds. TRL's `epsilon_high` is 1 + ε_high.
+`grpo`. CISPO's lower bound is left out: it never binds. TRL's `epsilon_high` is 1 + ε_high. A
+teacher's term estimates the reverse KL(π ‖ π_T) of each token, with its prefix held fixed.
 
 sg: no gradient goes through. CISPO bounds the weight of tokens that the surrogate drops.
 
@@ -60,6 +62,7 @@ class Objective:
         ratio_level: "sequence" is GSPO.
         kl_coef: β.
         kl_weighted: multiply the KL estimate by ρ.
+        teacher_coef: c of the teacher's term.
         max_completion_length: the longest length allowed, in tokens; the divisor of `dr_grpo`.
     """
 
@@ -70,6 +73,7 @@ class Objective:
     ratio_level: RatioLevel = "token"
     kl_coef: float = 0.0
     kl_weighted: bool = True
+    teacher_coef: float = 0.0
     max_completion_length: int | None = None
 
 
@@ -84,6 +88,7 @@ class LossInputs:
             the policy itself (ratio 1, with its gradient).
         correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`); None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
+        teacher_log_probs: [B, T] of the teacher; None without one.
         num_tokens, num_completions: divisors, see `average_token_losses`.
         sampler_log_probs: [B, T] as the engine reported them, for a plugin's loss.
     """
@@ -93,6 +98,7 @@ class LossInputs:
     old_log_probs: Tensor | None = None
     correction: Tensor | None = None
     reference_log_probs: Tensor | None = None
+    teacher_log_probs: Tensor | None = None
     num_tokens: float | Tensor | None = None
     num_completions: float | None = None
     sampler_log_probs: Tensor | None = None
@@ -134,6 +140,10 @@ def policy_loss(
     old = log_probs.detach()
     if inputs.old_log_probs is not None:
         old = inputs.old_log_probs.masked_fill(~mask, 0)
+    if inputs.teacher_log_probs is not None:
+        # [B, T] an advantage per token, without gradient.
+        teacher = inputs.teacher_log_probs.masked_fill(~mask, 0)
+        credit = credit + objective.teacher_coef * (teacher - old)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
 
     clipped = torch.zeros_like(mask)

@@ -271,6 +271,12 @@ class Grpo(Optimisation):
     kl_weighted: bool
     """Multiply the KL estimate by the probability ratio, so that its gradient is unbiased
     (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own estimate."""
+    teacher: str
+    """Model whose log-probs of the policy's own tokens are added to the advantages (on-policy
+    distillation, arXiv:2306.13649): a checkpoint below data/models, a folder, a GGUF file or a Hub
+    id, with the policy's tokenizer; '' for none."""
+    teacher_coef: NonNegative
+    """Coefficient of the reverse KL towards the teacher; above 0 if and only if there is one."""
     entropy_coef: NonNegative
     """Coefficient of the entropy bonus; 0 for none. With entropy_target, the initial value."""
     entropy_target: NonNegative
@@ -391,6 +397,13 @@ class Grpo(Optimisation):
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         if self.average == "prompt" and self.loss_facts.average != "step_tokens":
             yield f"average=prompt; loss `{self.loss}` has an average of its own: use dapo"
+        if bool(self.teacher) != (self.teacher_coef > 0):
+            yield (
+                f"teacher={self.teacher or '(none)'} with teacher_coef={self.teacher_coef:g}; a "
+                "teacher needs a coefficient above 0 (1.0 is usual), and a coefficient a teacher"
+            )
+        if self.teacher and (self.divide_by == "signal" or is_plugin(self.loss)):
+            yield "teacher: needs divide_by: all, and a loss that is no plugin"
         if self.divide_by == "signal" and self.loss == "bnpo":
             yield "divide_by=signal; `bnpo` divides by its micro-batch's tokens: use dapo"
         # epsilon_high 0: the same as epsilon.

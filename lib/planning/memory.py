@@ -291,6 +291,9 @@ def memory_at_peak(
     # The KL penalty's reference policy: a copy of the trained weights.
     if kind != "sft" and section.beta:
         resident["reference"] = trained
+    # Counted with the policy's size.
+    if kind == "grpo" and section.teacher:
+        resident["teacher"] = weights
     # DDP copies all gradients into buckets, which it sums over the ranks.
     if launch.ranks > 1 and not launch.shards:
         resident["buckets"] = trained
