@@ -4,28 +4,22 @@
 """
 
 import abc
-import contextlib
 import dataclasses
 import hashlib
 import importlib
 import itertools
 import re
-import resource
-import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import psutil
-from jinja2 import TemplateError
-
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
-from lib.core.errors import UserError, first_line
+from lib.core.errors import UserError
 from lib.core.process import require
 from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
+from lib.prompts.template import bounded_rendering
 
 if TYPE_CHECKING:
     # `lib.inference` reads this module, and is imported without anything heavy.
@@ -212,66 +206,8 @@ def encode(
     tokens = tokenizer.added_tokens_decoder.values()
     # Added tokens of spaces or words are text; `<think>` is a control token that is not special.
     controls = {each.content for each in tokens if each.special or each.content[:1] == "<"}
-    with _bounded(tokenizer.name_or_path, len(conversations)):
+    with bounded_rendering(tokenizer.name_or_path, len(conversations)):
         return [_prompt_ids(tokenizer, list(messages), controls) for messages in conversations]
-
-
-RENDERING_S, PROMPT_S, RENDERING_BYTES = 10, 0.1, 2 * 2**30
-"""Most time for a call of `encode` and for each of its prompts, and most memory."""
-
-TEMPLATE_FAULTS = (
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
-"""Exceptions of a chat template that fails, as for a role that it does not know."""
-
-
-@contextlib.contextmanager
-def _bounded(name: str, num_prompts: int) -> Iterator[None]:
-    """Bound time and memory of a block that renders prompts, in a process's main thread.
-
-    A stranger's chat template is a program, and so is a tokenizer's regular expression. What
-    recognises a trial could run for ever later, so that every real rendering is bounded instead.
-
-    Raises:
-        UserError: the block takes more, the template fails, or the tokenizer's Rust code panics.
-    """
-
-    def expire(*_: object) -> None:
-        raise UserError(f"{name}: its chat template or tokenizer takes more than {limit_s:g} s")
-
-    limit_s = RENDERING_S + PROMPT_S * num_prompts
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread:
-        handler = signal.signal(signal.SIGALRM, expire)
-        timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
-        if limits[0] == resource.RLIM_INFINITY:
-            most = psutil.Process().memory_info().vms + RENDERING_BYTES
-            resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
-    try:
-        yield
-    except MemoryError as error:
-        raise UserError(f"{name}: its chat template takes too much memory") from error
-    except TEMPLATE_FAULTS as error:
-        raise UserError(
-            f"{name}: its chat template fails: {first_line(error)}; set PROMPT_FORMAT to another "
-            "layout, such as boxed/chatml"
-        ) from error
-    except BaseException as error:
-        # pyo3's exception is no Exception: a regular expression that its engine gives up on.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
-    finally:
-        if in_main_thread:
-            resource.setrlimit(resource.RLIMIT_AS, limits)
-            signal.signal(signal.SIGALRM, handler)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def _prompt_ids(

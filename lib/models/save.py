@@ -22,7 +22,7 @@ from lib.params.model import Model
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation
 from lib.prompts.saved import save_system, saved_system
-from lib.prompts.template import OWN
+from lib.prompts.template import OWN, bounded_rendering
 
 KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to be copied beside its pointer."""
@@ -128,10 +128,13 @@ def keep_own_template(
     target = prompt_format.target(solution="2 + 3 = 5", reference="5")
     day = "the day it is"
     options: dict[str, Any] = {"tokenize": False, "strftime_now": lambda _: day}
+    answered = [*question, {"role": "assistant", "content": target}]
     try:
-        asked = str(tokenizer.apply_chat_template(question, add_generation_prompt=True, **options))
-        answered = [*question, {"role": "assistant", "content": target}]
-        whole = str(tokenizer.apply_chat_template(answered, **options))
+        with bounded_rendering(tokenizer.name_or_path, 2):
+            asked = str(
+                tokenizer.apply_chat_template(question, add_generation_prompt=True, **options)
+            )
+            whole = str(tokenizer.apply_chat_template(answered, **options))
     except jinja2.TemplateError as error:
         raise UserError(f"refuses the prompt: {error}; try prompt.system: ''") from error
     if day in asked:

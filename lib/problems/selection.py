@@ -30,7 +30,7 @@ from lib.problems.mixture import mixture_counts
 from lib.problems.store import ProblemTable, join
 from lib.prompts import PromptFormat, special_tokens
 from lib.prompts.formats import Target, conversation, render_target
-from lib.prompts.template import render
+from lib.prompts.template import bounded_rendering, render
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,8 @@ class TokenCounter:
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each prompt, as text from BOS to the start of the completion."""
-        return self.count(
-            [
+        with bounded_rendering("prompt.layout", len(problems)):
+            texts = [
                 render(
                     conversation(each.problem, system=self.system),
                     template=self.template,
@@ -81,7 +81,7 @@ class TokenCounter:
                 )
                 for each in problems
             ]
-        )
+        return self.count(texts)
 
     def completions(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each SFT completion, EOS included."""

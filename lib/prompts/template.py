@@ -8,17 +8,24 @@ begins with BOS twice. Without a tokenizer, `prompt_text` returns the same text 
 `tokenizer.apply_chat_template(..., tokenize=False)`.
 """
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+import resource
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import jinja2
+import psutil
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from lib.core.errors import UserError, first_line
 
 Message = dict[str, str]
 """One chat turn: {"role": "system" | "user" | "assistant", "content": text}."""
@@ -206,3 +213,61 @@ def _compiled(template: str) -> jinja2.Template:
     environment.globals["raise_exception"] = _refuse
     compiled: jinja2.Template = environment.from_string(template)
     return compiled
+
+
+RENDERING_S, PROMPT_S, RENDERING_BYTES = 10, 0.1, 2 * 2**30
+"""Most time for a call of `bounded_rendering` and for each of its prompts, and most memory."""
+
+TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a chat template that fails, as for a role that it does not know."""
+
+
+@contextlib.contextmanager
+def bounded_rendering(name: str, num_prompts: int) -> Iterator[None]:
+    """Bound time and memory of a block that renders prompts, in a process's main thread.
+
+    A stranger's chat template is a program, and so is a tokenizer's regular expression. What
+    recognises a trial could run for ever later, so that every real rendering is bounded instead.
+
+    Raises:
+        UserError: the block takes more, the template fails, or the tokenizer's Rust code panics.
+    """
+
+    def expire(*_: object) -> None:
+        raise UserError(f"{name}: its chat template or tokenizer takes more than {limit_s:g} s")
+
+    limit_s = RENDERING_S + PROMPT_S * num_prompts
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        handler = signal.signal(signal.SIGALRM, expire)
+        timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
+        if limits[0] == resource.RLIM_INFINITY:
+            most = psutil.Process().memory_info().vms + RENDERING_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    try:
+        yield
+    except MemoryError as error:
+        raise UserError(f"{name}: its chat template takes too much memory") from error
+    except TEMPLATE_FAULTS as error:
+        raise UserError(
+            f"{name}: its chat template fails: {first_line(error)}; set PROMPT_FORMAT to another "
+            "layout, such as boxed/chatml"
+        ) from error
+    except BaseException as error:
+        # pyo3's exception is no Exception: a regular expression that its engine gives up on.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
+    finally:
+        if in_main_thread:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, *timer)

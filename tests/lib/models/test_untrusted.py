@@ -19,6 +19,7 @@ from lib.models.hub import fetched_root
 from lib.models.load import load_merged
 from lib.models.pretrained import load_tokenizer
 from lib.models.weights import find_weights
+from lib.prompts import template
 from lib.prompts.formats import conversation
 from tests.lib.export.conftest import make_adapter
 from tests.lib.models.hub_models import write_model
@@ -135,7 +136,7 @@ def test_only_an_experiments_copy_reads_the_hub_above(tmp_path, monkeypatch):
     ],
 )
 def test_a_template_that_knows_the_trial_has_limits(base, monkeypatch, body, word):
-    monkeypatch.setattr(engines, "RENDERING_S", 1)
+    monkeypatch.setattr(template, "RENDERING_S", 1)
     tokenizer = load_tokenizer(base)
     trial = "messages[-1]['content'] == 'What is 2 + 3?'"
     tokenizer.chat_template = f"{{% if {trial} %}}ok{{% else %}}{body}{{% endif %}}"

@@ -1,52 +1,29 @@
 """Layout `own`: training, generation and export render as the model's own chat template does.
 
-The templates have the structure of their families': the turns, what is trimmed, where a system
-message goes, what a generation prompt adds.
+Three templates are the models' own, as TRL has them; the others have their families' structure: the
+turns, where a system message goes, what a generation prompt adds.
 """
 
 # ruff: noqa: E501
 
+from pathlib import Path
+
 import pytest
+import trl
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.models.save import keep_own_template
-from lib.prompts import prompt_format, with_default_system
+from lib.prompts import prompt_format, template, with_default_system
 from lib.prompts.formats import conversation
 from lib.training.sft import sft_dataset
 
+TRLS = Path(trl.__file__).parent / "chat_templates"
 TURNS = "{%- for m in messages -%}"
 CHATML = "{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}"
 FAMILIES = {
-    "qwen3": (
-        TURNS + "{{- '<|im_start|>' + m.role + '\\n' -}}"
-        "{%- if m.role == 'assistant' and loop.last -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}"
-        "{{- m.content.lstrip('\\n') + '<|im_end|>\\n' -}}{%- endfor -%}"
-        "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}"
-        "{%- if enable_thinking is defined and enable_thinking is false -%}"
-        "{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}{%- endif -%}"
-    ),
-    "llama3": (
-        "{{- bos_token -}}{%- if not date_string is defined -%}"
-        "{%- set date_string = strftime_now('%d %b %Y') -%}{%- endif -%}"
-        "{%- set opening = '' -%}{%- if messages[0].role == 'system' -%}"
-        "{%- set opening = messages[0].content | trim -%}{%- set messages = messages[1:] -%}{%- endif -%}"
-        "{{- '<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: ' + date_string -}}"
-        "{{- '\\n\\n' + opening + '<|eot_id|>' -}}" + TURNS +
-        "{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' -}}"
-        "{{- m.content | trim -}}{{- '<|eot_id|>' -}}{%- endfor -%}{%- if add_generation_prompt -%}"
-        "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif -%}"
-    ),
-    "gemma3": (
-        "{{- bos_token -}}{%- set first = '' -%}{%- if messages[0].role == 'system' -%}"
-        "{%- set first = messages[0].content + '\\n\\n' -%}{%- set messages = messages[1:] -%}{%- endif -%}"
-        + TURNS + "{%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}"
-        "{{- raise_exception('roles must alternate') -}}{%- endif -%}"
-        "{{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' -}}"
-        "{{- (first if loop.first else '') + m.content | trim -}}{{- '<end_of_turn>\\n' -}}{%- endfor -%}"
-        "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}"
-    ),
+    **{name: (TRLS / f"{name}.jinja").read_text() for name in ("qwen3", "llama3_2", "gemma3")},
     "phi4": (
         TURNS + "{{- '<|im_start|>' + m.role + '<|im_sep|>' + m.content + '<|im_end|>' -}}"
         "{%- endfor -%}{%- if add_generation_prompt -%}"
@@ -69,8 +46,9 @@ TOKENS = [
     *("<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]"),
     "[/SYSTEM_PROMPT]",
 ]
-ARGUMENTS = {"qwen3": {"enable_thinking": False}, "llama3": {"date_string": "26 Jul 2024"}}
-ENDS = {"llama3": "<|eot_id|>", "gemma3": "<end_of_turn>", "mistral": "<eos>"}
+ARGUMENTS = {"qwen3": {"enable_thinking": False}, "llama3_2": {"date_string": "26 Jul 2024"}}
+ENDS = {"llama3_2": "<|eot_id|>", "gemma3": "<end_of_turn>", "mistral": "<eos>"}
+LOOP = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
 PROBLEM = Problem.create(problem="What is 6 · 12?", reference="72", solution="6 · 12 = 72")
 
 
@@ -115,14 +93,16 @@ def test_all_tokens_are_those_of_the_models_own_template(tokenizer_of, name, for
     ("name", "change", "fault"),
     [
         ("qwen3", {}, "enable_thinking: false"),
-        ("llama3", {}, "prints the day"),
+        ("llama3_2", {}, "prints the day"),
         ("gemma3", {"template": "{{- raise_exception('no system role') -}}"}, "no system role"),
         ("phi4", {"template": None}, "has no chat template"),
         ("phi4", {"template": "{{- messages[-1].content -}}"}, "renders an answer with"),
+        ("phi4", {"template": LOOP}, "takes more than 1.2 s"),
         ("mistral", {"template": FAMILIES["mistral"].replace("eos_token", "''")}, "no token of"),
     ],
 )
-def test_what_training_could_not_repeat_is_one_line(tokenizer_of, name, change, fault):
+def test_what_training_could_not_repeat_is_one_line(tokenizer_of, monkeypatch, name, change, fault):
+    monkeypatch.setattr(template, "RENDERING_S", 1)
     tokenizer = tokenizer_of(name)
     if change:
         tokenizer.chat_template = change["template"]
