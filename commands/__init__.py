@@ -14,7 +14,7 @@ GROUPS = {
     "Run": ("plan", "preset", "fetch", "doctor", "study"),
     "Look": (
         *("summary", "compare", "experiments", "serve", "solve"),
-        *("evaluate", "grade", "debug-rollouts"),
+        *("evaluate", "grade", "compare-logs", "audit-reward", "debug-rollouts"),
     ),
     "Data": ("data", "benchmarks", "difficulty"),
     "GPU": ("memory-probe", "vllm-server", "serve-model"),

@@ -45,12 +45,9 @@ def main(
         # The graded completions. No option: DVC reads the same path from the revision.
         graded=Path("data/graded"),
         plots=plots,
-        # The set whose rates come first. The revision may list other sets than the workspace.
         headline=params.evaluate.benchmarks[0],
         everything=everything,
     )
     for line in comparison.lines(markdown=md):
         click.echo(line)
-    # Alarms: rates that fell beyond noise, or nothing to compare. Exit code 1 makes a pull
-    # request's check fail (docs/compare.md).
     context.exit(1 if comparison.alarms else 0)

@@ -29,7 +29,6 @@ def main(file: Path, role: str, split: str, name: str) -> None:
     sets = [] if role == "benchmark" else list(filter(None, role.split(",")))
     if not set(sets) <= set(SETS) or (role == "benchmark") != bool(name):
         raise UserError(f"--as {role} {name}: expected sft, grpo, sft,grpo or benchmark NAME")
-    # Imported here, since it loads `datasets`.
     from lib.problems.preview import preview, write_source
 
     bare = "sft" not in sets or load_params().prepare.sft.bare_answers

@@ -39,10 +39,8 @@ def main(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int)
     configure(seed=params.seed, threads=params.torch_threads)
     rollout, reward, folder = params.rollout, params.reward, find_model(checkpoint)
     used_format = prompt_format(**params.prompt.rendering)
-    # GRPO's rewards, with their settings (reward.* in params) and the length limit of GRPO.
     settings = reward.settings(max_completion_tokens=rollout.max_new_tokens)
     grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
-    # For each problem its completions, judged and with rewards.
     groups = sample_checkpoint(
         params,
         folder,
@@ -55,17 +53,14 @@ def main(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int)
         engine=rollout.engine,
         batch_size=n * NUM_PROBLEMS,
     )
-    # Tag of the format -> the tokens into which it is split.
     tokens = tag_tokens(load_tokenizer(folder), used_format)
     # The tags that a completion has to write: those in SFT's target for an answer without
     # reasoning. Others are in the prompt already, or optional, and would always look missing.
     target = used_format.target(solution="", reference="1")
     required_tags = [tag for tag in used_format.marks if tag in target]
-    # A sentence for each fault that would stop GRPO from learning, or one that there is none.
     diagnosis = diagnose(
         groups,
         written=required_tags,
-        # Thresholds from the range of the rewards and the length limit.
         limits=Limits.from_reward(reward, max_new_tokens=rollout.max_new_tokens),
         temperature=rollout.temperature,
     )

@@ -38,7 +38,6 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     rated = list(read_problems(problems))
-    # For each problem its judged completions.
     groups = sample_checkpoint(
         params,
         find_model(checkpoint),
@@ -49,12 +48,10 @@ def main(
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
     )
-    # A problem's id, its content hash -> (right completions, all completions).
     measured = {
         problem.id: PassRate(sum(each.answer_ok for each in group), len(group))
         for problem, group in zip(rated, groups, strict=True)
     }
     write_pass_rates(rates, measured)
-    # `max`: an empty set gives 0, not a division by 0.
     mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
     click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")

@@ -48,14 +48,12 @@ def main(
 ) -> None:
     """Measure every model with every decoding on every benchmark; print and write the tables."""
     params = load_params(params_file)
-    # Imported here, so that --help answers in under a second.
     from lib.inference.external import refuse_missing
     from lib.problems.sources import find_benchmark
 
     # A misspelt model or benchmark is refused before torch is imported.
     for model_id in _split(models):
         refuse_missing(model_id)
-    # 0 means all problems.
     limit = limit or 0
     benchmark_ids = _split(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(each, limit=limit) for each in benchmark_ids]
@@ -83,7 +81,6 @@ def main(
     # Label -> model, such as "sft", or "sft.boxed" if --prompt-format names a format.
     labelled = labelled_models(_split(models), formats=_split(formats), system=system, base=base)
     for (name, model), (suffix, (evaluate, seed)) in product(labelled.items(), decodings.items()):
-        # A table row and the files of this measurement have this label.
         label = name + suffix
         if seed is None:
             seed = params.seed

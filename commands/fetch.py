@@ -24,7 +24,6 @@ def main(params_file: Path) -> None:
         click.echo(f"fetch {line}")
     # Loaded again: `write_commits` may have just put commits into the file.
     repositories = repositories_of(load_params(params_file))
-    # A folder's name has the commit, so an existing folder has the right files.
     missing = [each for each in repositories if not each.folder.is_dir()]
     # Sizes first: a user can stop before gigabytes are downloaded. `look_up` returns (commit, bytes
     # to download); 0 bytes for a wheel, since pip does not tell them in advance.

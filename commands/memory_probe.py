@@ -28,7 +28,6 @@ def probe_size(
     params_file: Path, problems: Path, base: Path, limit: int, phase: str, size: int
 ) -> None:
     """Try a micro-batch of SIZE; the exit code tells whether it fits."""
-    # `phase` is sft or grpo; `size` is in rows.
     params = load_params(params_file)
     from lib.models.unsloth import import_first
 
@@ -41,9 +40,7 @@ def probe_size(
     from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
     configure(seed=params.seed, threads=params.torch_threads)
-    # The problems, longest row first, and the tokens of that row, prompt and completion.
     rows, tokens = longest_first(params, phase, base=base, problems=problems)
-    # Trains two steps in this process; False if they run out of memory.
     enough = fits(params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit)
     raise SystemExit(0 if enough else OUT_OF_MEMORY)
 
@@ -71,13 +68,10 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     command = [sys.executable, "-m", __name__, f"--limit={limit}"]
     command += [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
     for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
-        # The reason in words, such as "sft.num_epochs is 0"; '' if the phase runs.
         if section.skipped:
             click.echo(f"memory-probe {phase} skipped: {section.skipped}")
             continue
-        # Tokens of the longest row.
         _, tokens = longest_first(params, phase, base=base, problems=problems)
-        # From the whole batch down. The loop ends at the first size that fits.
         for size in micro_batch_sizes(params, phase):
             # Each size in a new process: a failed allocation leaves memory fragmented.
             code = subprocess.run([*command, phase, str(size)], check=False).returncode
@@ -86,7 +80,6 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
             # Too large is also -SIGKILL: the kernel has ended the process. Other codes are bugs.
             if code not in (OUT_OF_MEMORY, -signal.SIGKILL):
                 raise SystemExit(code)
-        # No size fits, not even the smallest.
         else:
             raise UserError(
                 f"{phase}: {size} row(s) of {tokens} tokens do not fit; reduce "
@@ -98,6 +91,5 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
         )
 
 
-# The process of one size.
 if __name__ == "__main__":
     probe_size()

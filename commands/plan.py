@@ -23,7 +23,6 @@ def main(params_file: Path, preset: str, card: str) -> None:
     from lib.planning.plan import plan_lines
 
     lines = list(plan_lines(params))
-    # In bytes; 0 without --card on a machine without a GPU.
     if memory := card_memory(card):
         lines += fit_lines(params, memory)
     click.echo("\n".join(lines))

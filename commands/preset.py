@@ -43,7 +43,6 @@ def main(preset: str, model: str, dpo: str, quick: bool, fit: bool, card: str) -
 
         if not (memory := card_memory(card)):
             raise UserError("--fit: no GPU is here; name the GB of one, as --card=24")
-        # Micro-batch sizes and gradient checkpointing, by section.
         options["changes"] = fitted(preset_params(preset, **options), memory)
     text = compose_preset(preset, **options)
     if PARAMS_FILE.exists() and not (_is_written(PARAMS_FILE) or _is_committed(PARAMS_FILE)):

@@ -30,11 +30,9 @@ def main(
     params = load_params(params_file)
     from lib.export.push import check_current, check_repo, collect, current_commit, push
 
-    # A dry run needs no repository; one that is named is checked all the same.
     if repo or not dry_run:
         check_repo(repo)
     export = models / "export"
-    # Refuses an export that is not verified or does not match the checkpoint and params.
     check_current(
         export,
         provenance=reports / "provenance/export.json",

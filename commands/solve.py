@@ -82,7 +82,6 @@ def main(
         generator=build_text_generator(
             model,
             engine=engine,
-            # Only vLLM reserves memory for it.
             max_seq_length=longest + LONGEST_PROMPT,
         ),
         settings=GenerationSettings(max_new_tokens=longest, temperature=temperature, seed=seed),
@@ -91,10 +90,8 @@ def main(
         out=out,
     )
     if question is not None:
-        # On a terminal, the completion is printed while it is generated; a pipe gets whole lines.
         terminal.answer(question, streamed=sys.stdout.isatty())
     elif sys.stdin.isatty():
         terminal.converse()
     else:
-        # A pipe or file with one question per line.
         terminal.answer_lines(sys.stdin.buffer)

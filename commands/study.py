@@ -51,9 +51,7 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
             signal.signal(signal.SIGHUP, signal.default_int_handler)
         # Read before the experiments run: files may be edited in these hours.
         origin, content = made_from(), read_yaml(PARAMS_FILE)
-        # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
-        # Variant -> problems in each validation while it trains, at most: a set may have fewer.
         num_validated = {
             each: with_params(content, variant, origin=each).validation.num_problems
             for each, variant in definition.variants.items()
@@ -63,6 +61,5 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
     # Only the committed studies feed the tables of results.
     page = RESULTS if out == OUT else None
     for verdict in write_pages(name, definition, out, results=page):
-        # The verdicts are Markdown; a terminal shows them without marks.
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")

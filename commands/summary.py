@@ -21,7 +21,6 @@ def main(params_file: Path) -> None:
 
     run = load_run(
         checkpoints=params.evaluate.checkpoints,
-        # Phase → the checkpoint that its training starts from; for DPO it is `dpo.init`.
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,

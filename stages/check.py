@@ -36,7 +36,6 @@ def main(params_file: Path, checked: Path) -> None:
         if problem.weight != "certain":
             click.echo(f"check: {problem.text}", err=True)
     if reasons := [problem.text for problem in problems if problem.weight == "certain"]:
-        # All reasons at once: one run of `check` is enough to see them.
         raise UserError("\n  ".join(["this run would fail:", *reasons]))
     with replacing(checked) as folder:
         # Importing the scripts fills SECTIONS.

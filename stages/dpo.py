@@ -45,12 +45,10 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"pairs": pairs, "base": base, "init": init}
     run_phase(
-        # The trainer is built inside run_phase: a skipped phase (dpo.num_epochs: 0) loads no model.
         lambda scratch: dpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="dpo",
         section=params.dpo,
         init=init,
-        # The fields of `Outputs` are named as the options above.
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},

@@ -33,7 +33,6 @@ def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path)
     # After an interruption it resumes: finished chunks are stored under a hash of all their inputs.
     # Returns the engine, prompt and sampling, for provenance.
     facts = complete_checkpoint(params=params, completions=completions, **inputs)
-    # Without the list of checkpoints: it decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
     # Recorded, since another device rounds differently.
     device = device_name()

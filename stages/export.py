@@ -35,9 +35,7 @@ def main(
     from lib.export.model import publish
     from lib.models.runtime import configure
 
-    # Seed and threads as in the other stages: the verification generates completions.
     configure(seed=params.seed, threads=params.torch_threads)
-    # Raises if verification fails, before the export has its final name.
     verified = publish(to=export, params=params, measured=measured, **inputs)
     # Errors: mean differences in log-prob from the checkpoint, by comparison. `./reckon push`
     # compares the hash with the folder: only the verified bytes are uploaded.

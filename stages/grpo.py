@@ -46,6 +46,7 @@ def main(
     # First of all: Unsloth patches transformers and TRL when it is imported, and CUDA's allocator
     # reads its settings once.
     import_first(params.model.backend, generates=generates)
+    from lib.inference.external import find_model
     from lib.models.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
@@ -53,16 +54,15 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"problems": problems, "init": init, "base": base}
+    teacher = {"teacher": find_model(params.grpo.teacher)} if params.grpo.teacher else {}
     run_phase(
-        # The trainer is built inside run_phase: a skipped phase (grpo.max_steps: 0) loads no model.
         lambda scratch: grpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
         init=init,
-        # The fields of `Outputs` are named as the options above.
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
-        inputs={**inputs, "validation": validation},
+        inputs={**inputs, "validation": validation, **teacher},
         # Step 0 of validation is the initial checkpoint, before any update.
         validator=Validator(params, validation, init=init, base=base),
     )

@@ -101,17 +101,14 @@ def _checked_output(context: click.Context, option: click.Parameter, path: Path)
     A folder with files is refused, unless it is the option's default: a stage replaces an output
     folder as a whole, and a folder elsewhere may hold the user's files.
     """
-    # `resilient_parsing` is shell completion, which must neither fail nor write.
     if context.resilient_parsing:
         return path
-    # A default like `reports/metrics/sft.json` means that the output is a file.
     if Path(str(option.default)).suffix and path.is_dir():
         raise click.BadParameter(f"{path} is a folder; expected a file", param=option)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param=option) from error
-    # The folder at the default path is the stage's own, and may be replaced.
     if path.is_dir() and path != option.get_default(context) and any(path.iterdir()):
         raise click.BadParameter(
             f"{path} is a folder with files, which this command would replace; choose a path that "

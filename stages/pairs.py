@@ -44,7 +44,6 @@ def main(
     settings = params.dpo.pairs
     # `num_problems` 0 means all problems: the slice [:None] has no end.
     sampled = list(read_problems(problems))[: settings.num_problems or None]
-    # For each problem its judged completions.
     groups = sample_checkpoint(
         params,
         init,
@@ -55,9 +54,7 @@ def main(
         engine=params.rollout.engine,
         batch_size=settings.batch_size,
     )
-    # A right and a wrong completion of one problem each.
     rows = preference_pairs(sampled, groups, at_most=settings.max_per_problem)
-    # Name -> number or share.
     numbers = sampling_metrics(groups, rows)
     # Token ids are stored beside the text: tokenizing again may give other tokens.
     write_jsonl(pairs, map(dataclasses.asdict, rows))

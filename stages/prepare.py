@@ -66,7 +66,15 @@ def main(
     with _recovery(), sets.gathered_sets(section, seed=seed, raw=raw, task=task) as gathered:
         texts = sets.tokenizer_problems(gathered)
         # A tiny model's tokenizer is trained on these problems; a downloaded model keeps its own.
-        write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
+        write_base(
+            base,
+            texts,
+            prompt_format=own_format,
+            model=model,
+            seed=seed,
+            system=system,
+            template_arguments=params.prompt.template_arguments,
+        )
         save_prompt(base, system=system, rendering=params.prompt.rendering)
         # After the tokenizer exists, since problems are dropped by their length in tokens.
         counter = token_counter(base, prompt_format=own_format, system=system)
@@ -90,7 +98,6 @@ def main(
             positions=read_max_positions(base) if of_model else model.max_seq_length,
         )
         sets.write_sets(gathered, problems, validation=validation)
-        # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
         summary = list(sets.set_lines(gathered))
     write_metrics(metrics, figures)

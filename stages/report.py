@@ -37,13 +37,11 @@ def main(
 ) -> None:
     """Write the report as Markdown and as a page, its figures, plots and paired differences."""
     params = load_params(params_file)
-    # Nothing below imports torch: the report takes seconds.
     from lib.report.inputs import load_run
     from lib.report.text import alarm_lines
     from lib.report.write import write_report
 
     run = load_run(
-        # stages/summary.py reads the same run from the default folders.
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

@@ -45,16 +45,13 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
     from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
-    # An adapter trained elsewhere, which a skipped phase passes on.
     adapter = Path(params.sft.adapter) if params.sft.adapter else None
     inputs = {"problems": problems, "base": base, "validation": validation}
     run_phase(
-        # The trainer is built inside run_phase: a skipped phase loads no model.
         lambda scratch: sft_setup(params, problems=problems, base=base, scratch=scratch).trainer,
         stage="sft",
         section=params.sft,
         init=base,
-        # The fields of `Outputs` are named as the options above.
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         # The adapter is hashed as an input: another adapter is another run.

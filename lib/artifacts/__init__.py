@@ -362,7 +362,6 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
         decisive: settings and hashes of code, as JSON; the plugins named in it are hashed too.
         inputs: files or folders by name, hashed by their content.
     """
-    # `_origin` adds the hashes of the plugins' files and of the inputs, and the package versions.
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 

@@ -71,7 +71,6 @@ def visible(text: str) -> str:
     A terminal would obey control characters and changes of text direction. Line feeds and tabs
     stay.
     """
-    # `_HIDDEN` holds Unicode categories, such as Cc for control characters.
     return "".join(
         f"⟨U+{ord(character):04X}⟩"
         if unicodedata.category(character) in _HIDDEN and character not in "\n\t"

@@ -36,7 +36,6 @@ def is_plugin(name: object, *, role: str = "") -> bool:
 
     `role` is one role, several as "formats|tasks", or '' for all.
     """
-    # Group 1 of `_NAME` is the role.
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return match is not None and (not role or match[1] in role.split("|"))
 
@@ -83,7 +82,6 @@ def load_plugin(name: str) -> Any:
         UserError: no such file or name, or an error in the file.
     """
     file = _file_of(name)
-    # `guarded` turns any exception of the file's own code into a UserError.
     with guarded(name):
         # The module is named by the whole path: files of two roles may have the same name.
         spec = importlib.util.spec_from_file_location("_".join(file.with_suffix("").parts), file)
@@ -91,7 +89,6 @@ def load_plugin(name: str) -> Any:
         # Added to sys.modules before it runs: dataclasses look up their own module there.
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    # `label(name)`: the part after the colon.
     if not hasattr(module, label(name)):
         public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise UserError(f"{name}: {file} has no `{label(name)}`; it has {', '.join(public)}")

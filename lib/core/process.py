@@ -42,11 +42,9 @@ def check_environment(lock: Path = LOCK) -> None:
     locked = locked_versions(lock)  # {package: version}
     # Only packages that decide results; `./reckon doctor` compares the whole lock.
     expected = {name: locked[name] for name in CHECKED_PACKAGES}
-    # The builds of vLLM are optional, and each has a lock of its own.
     for name, extra_lock in EXTRAS.items():
         if _installed(name):
             expected[name] = locked_versions(extra_lock)[name]
-    # Such as ["torch 2.12.0 (locked: 2.13.0)"].
     if wrong := differing(expected):
         raise UserError(
             f"this Python has {', '.join(wrong)}. "

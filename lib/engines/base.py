@@ -4,28 +4,22 @@
 """
 
 import abc
-import contextlib
 import dataclasses
 import hashlib
 import importlib
 import itertools
 import re
-import resource
-import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import psutil
-from safetensors import SafetensorError
-
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
-from lib.core.errors import UserError, first_line
+from lib.core.errors import UserError
 from lib.core.process import require
 from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
+from lib.prompts.template import bounded_rendering
 
 if TYPE_CHECKING:
     # `lib.inference` reads this module, and is imported without anything heavy.
@@ -111,24 +105,21 @@ class Engine(abc.ABC):
         """Return an engine for `checkpoint`; `open_engine` calls this on the named class.
 
         Args:
-            checkpoint: folder of a full model or of an adapter.
-            base: folder of the base model, on which an adapter was trained.
+            checkpoint: folder of a full model, or of an adapter on the model in `base`.
             dtype: the weights' dtype, as torch names it ("bfloat16").
             attention: the attention implementation, as transformers names it.
-            max_seq_length: number of tokens, of prompt and completion together, that memory is
-                allocated for.
+            max_seq_length: tokens of prompt and completion together that memory is allocated for.
             batch_size: completions generated at a time; vLLM takes at least 512.
             label: name of the progress bar; '' shows none.
-            policy: the checkpoint's model if it is in memory already, as in training; `sync` later
-                passes its current weights.
+            policy: the checkpoint's model if it is in memory already; `sync` later passes its
+                current weights.
             memory_share: share of a GPU's memory, for an engine with a copy of the weights.
-            device: a GPU such as `cuda:1`, for an engine in this process with a copy of the
-                weights; '' for the first GPU.
+            device: a GPU such as `cuda:1` for such an engine; '' for the first one.
 
         Raises:
             UserError: the engine cannot run this checkpoint here.
         """
-        raise NotImplementedError  # every class in `ENGINES` overrides this
+        raise NotImplementedError
 
     heartbeat: Callable[[int, int, int], None] | None = None
     """Callback during `generate`, with three numbers: completions that have ended, completions in
@@ -138,15 +129,11 @@ class Engine(abc.ABC):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """Return `sampling.num_completions` completions for each prompt, in the order of `prompts`.
+        """Return `sampling.num_completions` completions for each of the `prompts` (token ids).
 
-        A completion ends after the first stop string, even if that ends within a token. Its text
-        then ends with the stop string, its token ids with the token that completed the string. It
-        is truncated at `sampling.max_new_tokens`, or earlier if the model has no further position,
-        or vLLM has no memory for one.
-
-        Args:
-            prompts: the token ids of each prompt (see `encode`).
+        A completion ends after the first stop string, even if that ends within a token: its text
+        ends with the string, its token ids with the token that completed it. It is truncated at
+        `sampling.max_new_tokens`, or where the model has no position, or vLLM no memory.
 
         Raises:
             UserError: a prompt leaves no position for a completion.
@@ -159,7 +146,6 @@ class Engine(abc.ABC):
 
         The transformers engine overrides this and passes pieces while it generates.
         """
-        # `sampling.num_completions` has to be 1.
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -202,26 +188,10 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
     return _implementation(name).open(checkpoint, **settings)
 
 
-@contextlib.contextmanager
-def loading(folder: Path) -> Iterator[None]:
-    """Turn an exception about damaged or missing files of the model in `folder` into a UserError.
-
-    The block loads the model, or a part of it.
-    """
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError) as error:
-        # Only the first line: messages of transformers have many.
-        raise UserError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
-
-
 def _implementation(name: str) -> type[Engine]:
-    """Check that the named engine's library is installed; import and return the engine's class."""
     facts = ENGINES[name]
-    # '' for a library that is always installed, or is needed only in the server.
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
-    # Such as "lib.engines.vllm:VllmEngine".
     module, _, implementation = facts.implementation.partition(":")
     return cast(type[Engine], getattr(importlib.import_module(module), implementation))
 
@@ -236,57 +206,14 @@ def encode(
     tokens = tokenizer.added_tokens_decoder.values()
     # Added tokens of spaces or words are text; `<think>` is a control token that is not special.
     controls = {each.content for each in tokens if each.special or each.content[:1] == "<"}
-    prompts = []
-    for messages in conversations:
-        with _bounded(tokenizer.name_or_path):
-            prompts.append(_prompt_ids(tokenizer, list(messages), controls))
-    return prompts
-
-
-RENDERING_S, RENDERING_BYTES = 10, 2 * 2**30
-"""Most time and memory for one prompt: a stranger's chat template is a program."""
-
-
-@contextlib.contextmanager
-def _bounded(name: str) -> Iterator[None]:
-    """Bound time and memory of a block that renders a prompt, in a process's main thread.
-
-    Raises:
-        UserError: the block takes more, or the tokenizer's Rust code panics.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def expire(*_: object) -> None:
-        raise UserError(f"{name}: its chat template takes more than {RENDERING_S} s for a prompt")
-
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    handler = signal.signal(signal.SIGALRM, expire)
-    timer = signal.setitimer(signal.ITIMER_REAL, RENDERING_S)
-    taken = psutil.Process().memory_info().vms
-    try:
-        if limits[0] == resource.RLIM_INFINITY:
-            resource.setrlimit(resource.RLIMIT_AS, (taken + RENDERING_BYTES, limits[1]))
-        yield
-    except MemoryError as error:
-        raise UserError(f"{name}: its chat template takes too much memory for a prompt") from error
-    except BaseException as error:
-        # pyo3's exception is no Exception: a regular expression that its engine gives up on.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
+    with bounded_rendering(tokenizer.name_or_path, len(conversations)):
+        return [_prompt_ids(tokenizer, list(messages), controls) for messages in conversations]
 
 
 def _prompt_ids(
     tokenizer: "PreTrainedTokenizerBase", messages: list[dict[str, str]], controls: Collection[str]
 ) -> list[int]:
     """Return the token ids of one prompt, with the texts of control tokens as letters."""
-    # The generation prompt opens the assistant's turn.
     options: dict[str, Any] = {"add_generation_prompt": True}
     question = messages[-1]["content"].strip()
     held = [token for token in controls if token in question]
@@ -309,12 +236,7 @@ def _prompt_ids(
 def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: int) -> int:
     """Return the number of tokens that the longest prompt leaves for a completion in training.
 
-    One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt (its
-    max_prompt_length), and gives the completion the rest.
-
-    Args:
-        prompts: token ids.
-        max_seq_length: most tokens of prompt and completion.
+    One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt.
 
     Raises:
         UserError: no token is left.
@@ -332,12 +254,9 @@ def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: in
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Return the maximum number of new tokens for each prompt: `max_new_tokens`, or the positions
-    that the prompt leaves if they are fewer.
+    """Return the maximum number of new tokens for each prompt.
 
-    Args:
-        positions: the positions for prompt and completion, of the model or of vLLM's memory; None
-            if they are unlimited.
+    It is `max_new_tokens`, or the `positions` that the prompt leaves (None: unlimited).
 
     Raises:
         UserError: a prompt leaves no position.
@@ -345,7 +264,6 @@ def longest_completions(
     if positions is None:
         return [sampling.max_new_tokens] * len(prompts)
     longest = max(map(len, prompts), default=0)
-    # `>=`: at least one position is left for the completion.
     if longest >= positions:
         raise UserError(
             f"a prompt has {longest} tokens, and there are {positions} positions for prompt and "
@@ -361,12 +279,11 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     prompts in a request get different completions. Other prompts do not change it: a request in two
     parts gives the same completions if no prompt is in both parts.
     """
-    # Prompt → how often it has occurred so far.
     repeats: Counter[tuple[int, ...]] = Counter()
     keys = []
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
-        keys.append(int.from_bytes(digest[:16], "big"))  # 16 bytes, 128 bits
+        keys.append(int.from_bytes(digest[:16], "big"))
         repeats[prompt] += 1
     return keys
 

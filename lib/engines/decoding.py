@@ -3,16 +3,13 @@
 P prompts, G completions each, B = P · G rows (less the ended ones), T tokens, V vocabulary; H
 query heads, K key and value heads, D width of a head.
 
-A step samples a token for every row from its logits, ends the rows that it completes, drops ended
-rows once they are a quarter of the batch, and computes the next logits. Nothing is approximated,
-and the loop is faster than transformers' `generate`: a prompt is computed once for its G
-completions, keys and values are written into memory that was allocated before (transformers' cache
-copies all of them at every token), and dropped rows are not computed any further.
+Nothing is approximated, and the loop is faster than transformers' `generate`: a prompt is computed
+once for its G completions, keys and values are written into memory that was allocated before
+(transformers' cache copies all of them at every token), and ended rows are dropped.
 
-A row samples by inverse transform sampling: it inverts its cumulative distribution at a uniform
-number of its own, which depends on seed, prompt, number of the completion, step and
-`max_new_tokens`. The other rows of its batch therefore do not change a completion, except by
-rounding.
+A row inverts its cumulative distribution at a uniform number of its own, which depends on seed,
+prompt, number of the completion, step and `max_new_tokens`. The other rows of its batch therefore
+do not change a completion, except by rounding.
 """
 
 import contextlib
@@ -70,10 +67,8 @@ def can_decode(model: PreTrainedModel) -> bool:
         return False
     if isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning:
         return False
-    # One cache layer per layer of the model; a sliding window's is of a subclass, hence `is`.
     layers = DynamicCache(config=model.config).layers
     plain_attention = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
-    # `decode` passes `_ARGUMENTS` to the forward pass; `>=` is superset.
     return plain_attention and forward_arguments(model) >= _ARGUMENTS
 
 
@@ -100,9 +95,8 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Compute transformers' sdpa attention; for one token a row, without copying keys.
 
-    H query heads share K key heads. If there is a mask, transformers repeats keys and values for
-    every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
-    queries of one token [B, H, 1, D] are viewed as H / K queries of each key head,
+    With a mask, transformers repeats keys and values for every query head (`use_gqa_in_sdpa`),
+    which takes most of a CPU's attention time. Here one token's queries [B, H, 1, D] are viewed as
     [B, K, H / K, D].
 
     Args:
@@ -111,11 +105,10 @@ def grouped_attention(
         attention_mask: [B, 1, T, S], or None.
 
     Returns:
-        The attention's output [B, T, H, D], and None in place of attention weights.
+        The output [B, T, H, D], and None in place of attention weights.
     """
     batch, heads, num_queries, width = query.shape
     num_key_heads = key.shape[1]
-    # transformers' own function for the prefill, and for heads without groups.
     if num_queries > 1 or heads == num_key_heads:
         attended: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
@@ -137,15 +130,12 @@ AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 
 @contextlib.contextmanager
 def _grouped(model: PreTrainedModel) -> Iterator[None]:
-    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block.
-
-    A model on another device, or with another attention, stays as it is.
-    """
+    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block."""
     inner = base_model(model)
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
         return
-    inner.set_attn_implementation(_GROUPED)  # transformers' name for `grouped_attention`
+    inner.set_attn_implementation(_GROUPED)
     try:
         yield
     finally:
@@ -166,23 +156,19 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
     num_completions, mask = rows.sampling.num_completions, rows.prompt_mask
     # Positions count from the first token after the padding; padding gets 0.
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    # On a CPU, attention that does not copy keys and values at each step.
     with _grouped(model):
         # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
         output = forward(input_ids=rows.prompt_tokens, attention_mask=mask, position_ids=positions)
         cache.batch_repeat_interleave(num_completions)
         logits = output.logits[:, -1].repeat_interleave(num_completions, dim=0)  # [B, V]
         while True:
-            # Sample, and end what the new tokens complete.
             tokens = rows.extend(logits)  # [B]
             if rows.all_ended:
                 return
-            # Compact: keep only the unfinished rows in `rows` and in the cache.
             kept = rows.drop_ended()  # indices of the kept rows; None if all rows are kept
             if kept is not None:
                 cache.batch_select_indices(kept)
                 tokens = tokens[kept]
-            # The next logits, from one token a row and the cache.
             logits = forward(
                 input_ids=tokens[:, None],
                 attention_mask=rows.mask(),
@@ -197,12 +183,10 @@ class Rows:
     B rows that are still in the batch; row b of a tensor is entry `places[b]` of a list.
 
     Args:
-        prompts: the token ids of P prompts.
         limits: for each prompt, the longest length of a completion, at least 1.
         keys: for each prompt, its key from `prompt_keys`.
         watch: called after each step.
-        first_completion: number of each prompt's first completion here; an earlier batch has
-            generated the completions before it.
+        first_completion: number of each prompt's first completion, after those of earlier batches.
 
     Attributes:
         num_steps: tokens sampled so far per row.
@@ -229,8 +213,8 @@ class Rows:
         first_completion: int = 0,
     ) -> None:
         self.sampling, self.endings, self.watch = sampling, endings, watch
-        self.num_steps = 0  # tokens sampled so far per row
-        count = sampling.num_completions  # G
+        self.num_steps = 0
+        count = sampling.num_completions
 
         # Lists with one entry per row: G rows of the first prompt, G of the second, and so on.
         self.limits = [limit for limit in limits for _ in range(count)]
@@ -240,20 +224,18 @@ class Rows:
         self.log_probs: list[list[float]] = [[] for _ in self.places]
         self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
 
-        # Tensors with one entry per prompt.
         lengths = [len(prompt) for prompt in prompts]
         self.prompt_width = max(lengths)
-        self.capacity = self.prompt_width + max(limits)  # columns of the cache, at most
+        self.capacity = self.prompt_width + max(limits)
         padded = [[0] * (self.prompt_width - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
-        num_padding = self.prompt_width - torch.tensor(lengths, device=device)  # [P]
+        num_padding = self.prompt_width - torch.tensor(lengths, device=device)
         columns = torch.arange(self.capacity, device=device)
-        not_padding = columns >= num_padding[:, None]  # [P, capacity], True from the prompt on
+        not_padding = columns >= num_padding[:, None]
         self.prompt_mask = not_padding[:, : self.prompt_width]
         # [P] most tokens of prompt and completion together.
         max_lengths = torch.tensor([*map(operator.add, lengths, limits)], device=device)
 
-        # The same with one entry per row, [P] -> [P · G].
         self.not_padding = not_padding.repeat_interleave(count, dim=0)
         self.num_padding = num_padding.repeat_interleave(count, dim=0)
         self.max_lengths = max_lengths.repeat_interleave(count, dim=0)
@@ -280,13 +262,11 @@ class Rows:
         self.num_steps += 1
         # Copying to the CPU waits for the device; nothing else in a step does.
         new_tokens = tokens.tolist()
-        # `sample` returns this token for a row with NaN or infinite logits.
         if _NO_TOKEN in new_tokens:
             raise NotFiniteError(
                 "the model's logits are NaN or infinite: its weights are damaged or have diverged "
                 "in training (a lower learning_rate), or overflow (dtype float32)"
             )
-        # Zeros, which are not read, if no log-probs were requested.
         new_log_probs = [0.0] * len(new_tokens) if log_probs is None else log_probs.tolist()
         for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=True):
             # An ended row is computed until `drop_ended` takes it out; its tokens are not kept.
@@ -299,15 +279,11 @@ class Rows:
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
-        """Return the completion at index `place` of the lists if its last token ends it, else None.
-
-        The lists (`token_ids`, `limits`, `log_probs`) keep all rows; the batch drops ended ones.
-        """
+        """Return the completion at `place` of the lists if its last token ends it, else None."""
         token_ids = self.token_ids[place]
-        # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
         end = self.endings.find(token_ids, at_limit=at_limit)
-        if end is None:  # the completion goes on
+        if end is None:
             return None
         finish, text = end
         return GeneratedCompletion(
@@ -375,7 +351,7 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         The tokens [B], `_NO_TOKEN` for a row with NaN or infinite logits; and their float32
         log-probs [B] under the distribution sampled from, None if `sampling` requests none.
     """
-    if sampling.temperature == 0:  # greedy: no division by 0
+    if sampling.temperature == 0:
         scores = logits.float()
         tokens = scores.argmax(-1)
         # argmax returns the index of a NaN if there is one.
@@ -392,7 +368,6 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
-    # The token of a row that is not finite is meaningless.
     tokens = tokens.masked_fill(~finite, _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
@@ -416,7 +391,6 @@ def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         warpers.append(TopPLogitsWarper(sampling.top_p))
-    # The first argument is the token ids so far, which these warpers do not read.
     truncated: Tensor = warpers(None, scores)
     return truncated
 
@@ -436,7 +410,6 @@ def uniforms(
     # of a batch as in the whole batch.
     numbers = np.empty((len(keys), first + num_completions, num_steps))
     for of_prompt, key in zip(numbers, keys, strict=True):
-        # Fills the prompt's part of `numbers` in place.
         np.random.Generator(np.random.Philox(key=key)).random(out=of_prompt)
     # In place too. With a number nearer to 1, rounding could choose a token beyond the last.
     np.minimum(numbers, _BELOW_ONE, out=numbers)
@@ -466,8 +439,6 @@ class Endings:
         self.tokenizer = tokenizer
         self.end_tokens = frozenset(end_tokens)
         self.stop_strings = tuple(stop_strings)
-        # Ids of the tokens with a stop string's last character; only after them is the text
-        # searched for stop strings.
         self.may_stop = self._may_stop(vocab_size)
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:
@@ -491,11 +462,10 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
-        """Return the tokens after which the text must be searched for stop strings.
+        """Return the tokens after which the text must be searched: those with a stop string's end.
 
-        They are the tokens with a stop string's last character: for "</answer>", all with a ">". If
-        such a character is a space (which decoding may remove) or not ASCII (its bytes may span
-        tokens), all tokens are returned; without stop strings, none.
+        They are all tokens if a last character is a space (which decoding may remove) or not ASCII
+        (its bytes may span tokens), and none without stop strings.
         """
         lasts = {stop[-1] for stop in self.stop_strings}
         if any(last.isspace() or not last.isascii() for last in lasts):
@@ -532,14 +502,11 @@ class _PreallocatedLayer(DynamicLayer):
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            # The prefill has P rows. Memory is allocated at the next call, when there are B rows.
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
-        # Axis -2 is T: the new tokens get the columns from `start` to `end`.
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
         if not self.buffers:
-            # Copy the tokens so far into new memory.
             for states in (self.keys, self.values):
                 batch, heads, _, width = states.shape
                 self.buffers.append(states.new_empty((batch, heads, self.capacity, width)))

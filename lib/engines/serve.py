@@ -96,7 +96,6 @@ def server_command(
         )
     # `weights`: those of a base model lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
-    # vLLM's own names; True becomes a flag without a value.
     settings = {
         # This machine only: anyone who reaches the port can replace the weights.
         "host": "127.0.0.1",
@@ -113,7 +112,7 @@ def server_command(
         "generation_config": "vllm",
         # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
-        "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
+        "max_num_seqs": AT_A_TIME,
         # Two adapters, since the old one is dropped only after the new one is loaded. Their largest
         # rank is at least 64: other runs' params may have a higher one than this model's.
         **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
@@ -122,14 +121,12 @@ def server_command(
         "middleware": f"{__name__}.{OwnRequests.__name__}",
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
-        # `host` is this project's backend for CPUs (`lib.engines.transfer`).
         "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
     }
     if not on_gpu:
         settings |= {
             # Importing its module registers `host` in the server's workers.
             "worker_extension_cls": "lib.engines.transfer.Extension",
-            # Such as the size of the cache.
             **cpu_settings(weights, max_seq_length=model.max_seq_length),
         }
     # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.

@@ -68,11 +68,10 @@ class Server:
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
-        # Longest wait for an answer: a large model's weights take minutes to load.
         text = os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_S
         try:
             timeout_s = float(text)
-            if not timeout_s >= 0:  # NaN too
+            if not timeout_s >= 0:
                 raise ValueError(text)
         except ValueError as error:
             raise UserError(f"{TIMEOUT}={text}: expected a number of seconds") from error
@@ -85,7 +84,6 @@ class Server:
         except httpx.InvalidURL as error:
             raise UserError(f"{URL}={url}: {error}; expected {DEFAULT_URL}, for example") from error
         models = self.get("/v1/models")
-        # Another program's answer may be a text, or list no model; it is refused below.
         listed = (models.get("data") if isinstance(models, dict) else None) or []
         # The list has adapters too; an adapter's `parent` is the served model.
         none: dict[str, Any] = {"id": ""}
@@ -120,25 +118,16 @@ class Server:
         return config["weight_transfer_config"]["backend"], dtype
 
     def version(self) -> str:
-        """Return the version of the server's weights, as vLLM reports it.
-
-        `FIRST` for the weights it was started with, `UNFINISHED` during an update, the hash of a
-        checkpoint's weights, or a name that a run gave to its policy's weights.
-        """
+        """Return the weights' version: `FIRST`, `UNFINISHED`, a hash, or a run's name for them."""
         return str(self.get("/weight_info")["weight_version"])
 
     def loaded(self) -> str:
-        """Return the version of the server's weights; a hash for those that it was started with.
-
-        vLLM reports `FIRST` for any such weights. `./reckon vllm-server` writes their hash into the
-        server's name (`started_with`).
-        """
+        """Return the weights' version; for `FIRST`, the hash that the server's name has."""
         version = self.version()
         return self.started_with if version == FIRST else version
 
     def finish_update(self) -> None:
         """End an earlier update of the weights that broke off, if there is one."""
-        # The version that `start_weight_update` sets until the update has ended.
         if self.version() == UNFINISHED:
             # vLLM finishes only an open update. The earlier one may have broken off before it was
             # opened, so open one; the server refuses that if one is open already.
@@ -147,11 +136,9 @@ class Server:
             self.post("/finish_weight_update")
 
     def get(self, path: str) -> Any:
-        """Send a GET request; return the answer, see `_request`."""
         return self._request("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
-        """Send a POST request with `body` as JSON; return the answer, see `_request`."""
         return self._request("POST", path, json=body)
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
@@ -180,9 +167,8 @@ class ServerEngine(VllmBase):
     """An `Engine` that generates on one or several vLLM servers with equal weights.
 
     The servers read an adapter from files, and receive full weights by vLLM's own weight transfer.
-    Each set of full weights has a version. Every completion reports the version of its weights, and
-    the engine refuses a completion of any other weights than it sent. A server that no longer
-    answers is not used any more.
+    Every completion reports the version of its weights, and those of any other version than was
+    sent are refused. A server that no longer answers is not used any more.
 
     Args:
         weights: folder of a full model with the servers' config.
@@ -195,11 +181,9 @@ class ServerEngine(VllmBase):
 
     def __init__(self, weights: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.weights = weights
-        # Connected and checked: each serves a model of the shape of `weights`.
         self.servers = [Server(url, weights) for url in server_urls()]
-        self._adapter = ""  # its name on the servers; '' for none
+        self._adapter = ""
         self._trainer: Any = None  # vLLM's sender of full weights, once there is one
-        # Where adapters are written for the servers to read; None is the system's temporary folder.
         shared = os.environ.get(SHARED) or None
         if shared and not Path(shared).is_dir():
             raise UserError(
@@ -210,7 +194,7 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Check that the servers answer and serve a model of the checkpoint's shape."""
+        """Check that the servers answer and serve a model of this shape."""
         cls._connect(checkpoint, base=base).close()
 
     @classmethod
@@ -240,12 +224,6 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
-        """Return an engine connected to the servers; these may still have other weights.
-
-        Raises:
-            UserError: see `Server`; or the tokenizer has tokens that the weights on disk lack.
-        """
-        # For an adapter the servers hold the base model.
         full = base if is_adapter(checkpoint) else checkpoint
         # The servers load the pretrained weights from disk, which have no embedding rows for tokens
         # added here. A trained checkpoint has them.
@@ -264,29 +242,19 @@ class ServerEngine(VllmBase):
     ) -> list[list[GeneratedCompletion]]:
         """Return each prompt's completions; the servers take requests from one queue.
 
-        If a server is gone, its request goes back into the queue, for the others.
-
         Raises:
             ServerGone: no server is left.
         """
-        # (index of the prompt, request of at most AT_A_TIME completions)
         parts = [
             (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
         ]
-        # Index of a part → its completions.
         answers: dict[int, list[GeneratedCompletion]] = {}
         # The queue: indices of parts. A deque's popleft and append are atomic, so that threads need
         # no lock.
         waiting = deque(range(len(parts)))
 
         def answer_waiting(server: Server) -> None:
-            """Send one waiting request after the other to `server`, until none waits.
-
-            `waiting` has indices in `parts`; the completions go to `answers`. If the server is
-            gone, its request waits again, for another server; the loop below starts a new round for
-            it if the other threads have ended.
-            """
-            # `popleft` raises IndexError once all requests are taken.
+            """Answer waiting parts on `server` until none waits; a lost one waits again."""
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
@@ -297,7 +265,7 @@ class ServerEngine(VllmBase):
                         waiting.append(number)
                         raise
                     except BaseException:
-                        waiting.clear()  # the other threads end after their present request
+                        waiting.clear()
                         raise
 
         # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
@@ -311,7 +279,6 @@ class ServerEngine(VllmBase):
             num_threads = max(len(self.servers), min(len(parts), to_fill))
             servers = islice(cycle(self.servers), num_threads)
             self._on_live_servers(answer_waiting, servers, give_up=waiting.clear)
-        # The parts of one prompt are in order.
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
             groups[index] += answers[number]
@@ -321,10 +288,6 @@ class ServerEngine(VllmBase):
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
     ) -> list[GeneratedCompletion]:
         """Send one request to one server; return its completions.
-
-        Args:
-            prompt: token ids.
-            request: vLLM's sampling parameters, of `n` completions.
 
         Raises:
             UserError: the server has other weights than those of this engine.
@@ -348,7 +311,6 @@ class ServerEngine(VllmBase):
             log_probs = None
             if choice["logprobs"]:
                 log_probs = tuple(token["logprob"] for token in choice["logprobs"]["content"])
-            # Raises UserError for another version than `_version`.
             completion = self._checked_completion(
                 sampling,
                 token_ids=choice["token_ids"],
@@ -363,11 +325,7 @@ class ServerEngine(VllmBase):
         return completions
 
     def _stale_message(self, version: str) -> str:
-        """Return the error message for completions of weights that this run did not send.
-
-        Args:
-            version: the version of those weights; `FIRST` if a server was restarted.
-        """
+        """Return the error for weights that this run did not send (`FIRST`: a restart)."""
         urls = ", ".join(server.url for server in self.servers)
         cause = "started anew" if version == FIRST else "sent other weights by another run"
         return (
@@ -392,14 +350,10 @@ class ServerEngine(VllmBase):
         else:
             _require_transfer()
             full, dtype = self.weights, read_dtype(self.weights)
-            # Loaded only to be sent: the attention is never computed.
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Send the policy's full weights to all servers as `version`; called on every rank.
-
-        The first rank sends. The others take part only in gathering sharded weights.
-        """
+        """Send the policy's full weights to all servers; every rank calls this, the first sends."""
         from lib.engines.transfer import PolicyWeights, trainer_init
 
         ranks = PartialState()
@@ -407,25 +361,21 @@ class ServerEngine(VllmBase):
         if ranks.is_main_process:
             # End earlier updates that broke off. This also leaves out servers that do not answer.
             self._on_live_servers(Server.finish_update, self.servers)
-        # Of the first server; all were started with the same.
         backend, dtype = self._from_first_rank(self.servers[0].transfer)
-        # The process group has the trainer and all workers of the remaining servers.
         workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))
         # vLLM's sender, with its process group, is kept for the next update only if this one
         # succeeds: after an update that broke off, a new one is needed.
         trainer, self._trainer = self._trainer, None
-        # Yields the weights, cast to the servers' dtype.
         source = PolicyWeights(policy, getattr(torch, dtype))
         if trainer is None:
             trainer = trainer_init(
                 backend, client=self, source=source, rank=ranks.process_index, num_workers=workers
             )
         trainer.source = source
-        # Calls `start_weight_update`, `update_weights` and `finish_weight_update` of this engine.
         trainer.send_weights()
         if ranks.is_main_process:
             self._post_all("update_weight_version", new_version=version)
-            self._post_all("resume")  # `start_weight_update` has paused the servers
+            self._post_all("resume")
         self._trainer = trainer
         self._version = self._from_first_rank(self.servers[0].version)
 
@@ -436,14 +386,10 @@ class ServerEngine(VllmBase):
         *,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call `ask` with all `servers` at the same time; drop those that are gone.
-
-        A server is gone if `ask` raises ServerGone. It is removed from `self.servers`, and the
-        reason is printed.
+        """Call `ask` with all `servers` at the same time; drop those that raise ServerGone.
 
         Args:
-            ask: called in a thread for each entry of `servers`.
-            servers: a server may occur several times, for several requests at the same time.
+            servers: one may occur several times, for several requests at the same time.
             give_up: called if this thread is interrupted (Ctrl-C), before it waits for the others.
 
         Raises:
@@ -460,7 +406,7 @@ class ServerEngine(VllmBase):
         called = list(servers)
         with ThreadPoolExecutor(len(called)) as threads:
             try:
-                list(threads.map(call, called))  # `list` raises an exception of a thread
+                list(threads.map(call, called))
             except BaseException:
                 give_up()
                 raise
@@ -476,21 +422,16 @@ class ServerEngine(VllmBase):
         self.servers = left
 
     def _post_all(self, name: str, **body: Any) -> None:
-        """POST `body` to /`name` of all servers at the same time; all must answer."""
         self._post_each(name, [body] * len(self.servers))
 
     def _post_each(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
-        """POST to /`name` of all servers at the same time, to each its own of `bodies`.
-
-        Raises:
-            ServerGone: a server does not answer; unlike `_on_live_servers`, this drops none.
-        """
+        """POST to /`name` of all servers at the same time, to each its own of `bodies`."""
 
         def post(server: Server, body: dict[str, Any]) -> None:
             server.post(f"/{name}", **body)
 
         with ThreadPoolExecutor(len(self.servers)) as threads:
-            list(threads.map(post, self.servers, bodies))  # `list` raises an exception of a thread
+            list(threads.map(post, self.servers, bodies))
 
     # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
 
@@ -498,9 +439,8 @@ class ServerEngine(VllmBase):
         """Let the servers' workers join the process group of the weight transfer.
 
         Args:
-            init_info: the backend's description of the group. Its `rank_offset`, if any, is the
-                rank of a server's first worker. For each server it is raised by the workers of the
-                servers before it, so that all workers have consecutive ranks.
+            init_info: the backend's description of the group. Its `rank_offset`, if any, is raised
+                by the workers of the servers before, so that all have consecutive ranks.
         """
         bodies, workers_before = [], 0
         for server in self.servers:
@@ -529,21 +469,15 @@ class ServerEngine(VllmBase):
         self._post_all("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        """End an update; the caller (`_send`) then sets the version and resumes the servers."""
+        """End an update; `_send` then sets the version and resumes the servers."""
         self._post_all("finish_weight_update")
 
     def _from_first_rank(self, ask: Callable[[], Any]) -> Any:
-        """Call `ask` on the first rank only, and return its value on every rank.
-
-        Every rank has to call this.
-        """
-        # accelerate broadcasts lists of objects.
+        """Call `ask` on the first rank, and return its value on every rank, each of which calls."""
         answer = [ask() if PartialState().is_main_process else None]
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
-        """Load the adapter in `folder` on all servers under a new name, then drop the old one."""
-        # The name contains that of this engine's temporary folder, which no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._on_live_servers(
@@ -561,7 +495,6 @@ class ServerEngine(VllmBase):
         self._scratch.cleanup()
 
     def _drop_adapter(self) -> None:
-        """Unload this engine's adapter from the servers, if there is one."""
         name, self._adapter = self._adapter, ""
         if not name:
             return

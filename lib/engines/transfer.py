@@ -115,7 +115,6 @@ class HostReceiver(NCCLWeightTransferEngine):
             init_info: has the group's address and port, `world_size` (trainer and all workers), and
                 `rank_offset`, the rank of the server's first worker.
         """
-        # A world of 1 needs no process group: the tensors are passed within the process.
         if init_info.world_size > 1:
             config = self.parallel_config
             # The rank among all workers of all data-parallel replicas.
@@ -124,7 +123,6 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def receive_weights(self, update_info: HostUpdate) -> None:
         """Load the weights of one update into the worker's model."""
-        # Within a process the update holds the weights; else they are received one by one.
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
@@ -139,12 +137,10 @@ class HostReceiver(NCCLWeightTransferEngine):
         compat.pack_heads(self.model)
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
-        """Receive the trainer's broadcasts, and yield each weight with its name."""
-        # In the order in which `HostSender.send_weights` broadcasts them.
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
             # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
-            self.group.broadcast(weight, 0).wait()  # from rank 0, the trainer
+            self.group.broadcast(weight, 0).wait()
             yield name, weight
 
     def shutdown(self) -> None:
@@ -161,10 +157,9 @@ class HostSender(TrainerWeightTransferEngine):
         """Return a sender; on the first rank it joins the process group with all workers.
 
         Args:
-            init_info: `is_sender` is True on the first rank of training; `world_size` counts the
-                trainer and all workers, 1 if vLLM is in this process.
+            init_info: `is_sender` on the first rank; `world_size` counts the trainer and all
+                workers, 1 if vLLM is in this process.
             client: a `ServerEngine` or an `LLM`, whose methods make vLLM join and receive.
-            source: the weights to send.
         """
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
@@ -257,9 +252,7 @@ def trainer_init(
     Args:
         backend: `host` for an engine in this process or a server on a CPU; for a server on a GPU
             `nccl`, or `ipc` if it is the trainer's own GPU.
-        client: a `ServerEngine`, with the four methods of vLLM's `VLLMWeightSyncClient`; or an
-            `LLM`.
-        rank: this process's rank among the ranks of training.
+        client: a `ServerEngine` or an `LLM`.
         num_workers: number of the servers' workers; 0 for an engine in this process.
     """
     info: Any
@@ -268,7 +261,6 @@ def trainer_init(
         info = IPCTrainerInitInfo(packed=True, rank=rank)
     else:
         cls = HostInfo if backend == HOST else NCCLTrainerInitInfo
-        # Address, port and size of the process group: the trainer and all workers.
         info = cls(get_ip(), get_open_port(), 1 + num_workers, rank=rank)
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
 

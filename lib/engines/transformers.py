@@ -59,13 +59,11 @@ class TransformersEngine(Engine):
         self.model: PreTrainedModel | None = model  # None after `close`
         self.tokenizer = tokenizer
         self.positions = max_positions(model.config)
-        self.batch_size = batch_size  # completions generated at a time
-        self.label = label  # of the progress bar; '' shows none
+        self.batch_size = batch_size
+        self.label = label
         # A cache: the settings that decide when a completion ends → the rules made from them.
         self._endings: dict[tuple[object, ...], Endings] = {}
-        # Calls of `sync`; the number is the version of the weights.
         self._num_syncs = 0
-        # During `stream`, called after each step with the completion's tokens so far.
         self._stream: Callable[[list[int]], None] | None = None
 
     @classmethod
@@ -103,10 +101,8 @@ class TransformersEngine(Engine):
         if self.model is None:
             raise RuntimeError("the engine is closed")
         model = self.model
-        endings = self._endings_of(model, sampling)  # decides when a completion has ended
-        # [P] maximum new tokens, so that no row is longer than the model's positions.
+        endings = self._endings_of(model, sampling)
         limits = longest_completions(prompts, sampling, positions=self.positions)
-        # Tokens of the longest prompt and completion together.
         longest = max(map(add, map(len, prompts), limits), default=0)
         # Length beyond which a `longrope` model takes other RoPE factors, so that its cached keys
         # are wrong; None for other models.
@@ -117,26 +113,21 @@ class TransformersEngine(Engine):
                 "(rope_type longrope) computes all positions otherwise, which cached keys do not "
                 "follow; lower max_new_tokens, or use engine vllm"
             )
-        # `decode` is faster, and runs only decoders with plain attention.
         run = decode if can_decode(model) else decode_by_generate
-        # [P] seeds. Different prompts change neither a prompt's key nor its completions.
         keys = prompt_keys(prompts, seed=sampling.seed)
         # Prompts of similar length need less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        # Prompts per batch; G completions of each.
         per_batch = max(1, self.batch_size // sampling.num_completions)
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
-        # tqdm's None: a bar only if stderr is a terminal.
         hidden = None if self.label else True
         total = len(prompts) * sampling.num_completions
         # Completions that have ended, and tokens, of the batches before the current one.
         ended, tokens = 0, 0
 
         def watch(rows: Rows) -> None:
-            """Report progress after each step of a batch."""
-            if self._stream:  # set by `stream`, for one prompt and one completion
+            if self._stream:
                 self._stream(rows.token_ids[0])
-            if self.heartbeat:  # a caller's callback: ended completions, all completions, tokens
+            if self.heartbeat:
                 batch_ended, batch_tokens = rows.counts
                 self.heartbeat(ended + batch_ended, total, tokens + batch_tokens)
 
@@ -180,11 +171,7 @@ class TransformersEngine(Engine):
         shown = ""
 
         def show_new(token_ids: list[int]) -> None:
-            """Show the text that the new tokens add.
-
-            Args:
-                token_ids: all tokens of the completion so far.
-            """
+            """Show the text that the new tokens add; `token_ids` are all tokens so far."""
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
@@ -236,7 +223,6 @@ class TransformersEngine(Engine):
 
 @contextlib.contextmanager
 def _inference(model: PreTrainedModel) -> Iterator[None]:
-    """Switch gradients and dropout off in the block; afterwards each module has its old mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -267,11 +253,7 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         generation_config: Any,
         **inputs: Any,
     ) -> Tensor:
-        """Run forward passes until all rows have ended.
-
-        `generate` passes all these arguments; three are named only to keep them out of `inputs`.
-        The completions are in `rows`; the returned tensor, without the last tokens, is not used.
-        """
+        """Run forward passes until all rows have ended; three arguments are unused."""
         # New tokens of a forward pass: None for the first one, the whole prompt; then 1.
         length: int | None = None
         while True:
@@ -305,10 +287,10 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
-    """Replace the generation config that was saved with the model by an empty one in the block.
+    """Empty the model's generation config in the block.
 
-    `generate` would take from it all settings that the caller leaves unset. It refuses stop strings
-    without a tokenizer, and `num_beams` above 1 would repeat the rows.
+    `generate` takes settings that the caller leaves unset from it: stop strings fail without a
+    tokenizer, and `num_beams` repeats rows.
     """
     # PEFT's wrapper has a config of its own only once `generate` has set one, and returns that of
     # the model below until then. `vars` tells these cases apart: it lists only own attributes.

@@ -89,7 +89,6 @@ class VllmBase(Engine):
         # Version of the full weights that this engine passed to vLLM last; at first, that of the
         # weights vLLM was started with.
         self._version = FIRST
-        # Adapters are passed to vLLM as files in this folder.
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
@@ -99,7 +98,6 @@ class VllmBase(Engine):
 
         Each prompt is a request of its own, with its own seed.
         """
-        # [P] maximum new tokens: `max_new_tokens`, or what the prompt leaves of the positions.
         limits = longest_completions(prompts, sampling, positions=self.positions)
         greedy = sampling.temperature == 0
         common = {
@@ -112,11 +110,9 @@ class VllmBase(Engine):
             # vLLM's default, written out: no penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
-            # `_ends`: end tokens besides those that vLLM reads with the weights.
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
-            # 0: the log-prob of the sampled token, and none of other tokens.
             "logprobs": 0 if sampling.log_probs else None,
         }
         requests = [
@@ -126,7 +122,6 @@ class VllmBase(Engine):
             for limit, key in zip(limits, prompt_keys(prompts, seed=sampling.seed), strict=True)
         ]
         answers = self._answer(prompts, requests, sampling) if prompts else []
-        # A greedy group has one completion, which is repeated; other groups are complete.
         return [group * (sampling.num_completions // len(group)) for group in answers]
 
     @abc.abstractmethod
@@ -160,13 +155,11 @@ class VllmBase(Engine):
         Args:
             reason: vLLM's finish reason: `length`, or `stop` for a stop string or an end token.
             stopped_by: the stop string; else an end token's id or None.
-            log_probs: of its tokens; None if they were not requested.
             versions: the versions of the weights that its tokens were sampled from.
 
         Raises:
             UserError: a version differs from that of the weights passed to this engine last.
         """
-        # `_version`: that of the weights sent to vLLM last; `FIRST` for those it was started with.
         if versions != {self._version}:
             others = ", ".join(sorted(versions - {self._version}))
             raise UserError(self._stale_message(others))
@@ -185,7 +178,6 @@ class VllmBase(Engine):
         )
 
     def _stale_message(self, version: str) -> str:
-        """Return the error message for a completion from weights of another version."""
         return f"vLLM generated from weights {version}, not {self._version}; report this"
 
     def sync(self, policy: PreTrainedModel) -> str:
@@ -198,11 +190,8 @@ class VllmBase(Engine):
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
-            # `_send` has set it to the version that vLLM reports for the weights just sent.
             return self._version
-        # A new folder each time: `use_adapter` counts `_num_adapters` up.
         folder = Path(self._scratch.name) / str(self._num_adapters)
-        # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
         # With an adapter vLLM still reports the version of the full weights below it. `_version`,
@@ -254,7 +243,7 @@ class VllmEngine(VllmBase):
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
         # vLLM's `LLM`, None after `close`; and the number of its GPU, None for the current one.
         self._llm, self._gpu = llm, gpu
-        self._among_ranks = among_ranks  # True: other ranks share this process group
+        self._among_ranks = among_ranks
 
     @classmethod
     def open(
@@ -288,7 +277,7 @@ class VllmEngine(VllmBase):
         # Not from an adapter's folder, though the tokenizer is the same: vLLM reads the tokenizer's
         # folder again, and needs the model's config in it.
         tokenizer = load_tokenizer(full)
-        lora_rank = _lora_rank(checkpoint, policy)  # 0 without an adapter
+        lora_rank = _lora_rank(checkpoint, policy)
         # "cuda:1" -> 1; None is the process's current GPU.
         gpu = int(device.partition(":")[2]) if device else None
         # Each of a launcher's ranks has an engine of its own, on its own device.
@@ -312,10 +301,8 @@ class VllmEngine(VllmBase):
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
-            # Restores the random states and torch's threads, which vLLM changes.
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
-            # Turns vLLM's exceptions about too little memory into a UserError.
             stack.enter_context(_memory_explained(weights))
             llm = _build(
                 weights,
@@ -324,22 +311,14 @@ class VllmEngine(VllmBase):
                 batch_size=batch_size,
                 settings={
                     "dtype": dtype,
-                    # Completions computed together: at least 512, or a GPU would be partly idle.
                     "max_num_seqs": max(batch_size, AT_A_TIME),
-                    # Less than `memory_share` if less is free.
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
                     **(lora_settings(lora_rank) if lora_rank else {}),
                 },
             )
-        engine = cls(
-            llm,
-            tokenizer,
-            max_seq_length=max_seq_length,
-            label=label,
-            gpu=gpu,
-            among_ranks=among_ranks,
-        )
+        settings: Any = {"max_seq_length": max_seq_length, "label": label}
+        engine = cls(llm, tokenizer, gpu=gpu, among_ranks=among_ranks, **settings)
         if adapter:
             engine.use_adapter(checkpoint)
         return engine
@@ -359,18 +338,16 @@ class VllmEngine(VllmBase):
             answers = self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 [SamplingParams(**request) for request in requests],
-                use_tqdm=self._bar if self.label else False,  # vLLM calls it in place of tqdm
-                lora_request=self._adapter,  # None without an adapter
+                use_tqdm=self._bar if self.label else False,
+                lora_request=self._adapter,
             )
         return [
             [self._converted(output, sampling) for output in answer.outputs] for answer in answers
         ]
 
     def _converted(self, output: Any, sampling: Sampling) -> GeneratedCompletion:
-        """Convert one of vLLM's `CompletionOutput`s; refuse one from other weights."""
         log_probs = None
         if output.logprobs is not None:
-            # vLLM has a mapping from token to log-prob for each step.
             steps = zip(output.logprobs, output.token_ids, strict=True)
             log_probs = tuple(step[token].logprob for step, token in steps)
         return self._checked_completion(
@@ -391,7 +368,6 @@ class VllmEngine(VllmBase):
         self._adapter = self._request(folder)
 
     def _bar(self, **options: Any) -> Any:
-        """Return a progress bar; vLLM calls this in place of tqdm."""
         # disable=None: no bar where stderr is not a terminal.
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
 
@@ -399,12 +375,10 @@ class VllmEngine(VllmBase):
         """Send the policy's full weights to the `LLM` of this process as `version`."""
         from lib.engines.transfer import HOST, PolicyWeights, trainer_init
 
-        # Yields the weights, cast to vLLM's dtype.
         source = PolicyWeights(policy, self._llm.model_config.dtype)
         with _on_gpu(self._gpu):
             # Without this, vLLM would still report the old version if the update broke off.
             self._llm.update_weight_version(UNFINISHED)
-            # If there are several ranks, each sends to its own engine.
             trainer_init(HOST, client=self._llm, source=source).send_weights()
             # The cached keys and values are of the old weights. vLLM keeps them, and returns False,
             # if any request is unfinished.
@@ -434,7 +408,7 @@ class VllmEngine(VllmBase):
         with protected, _on_gpu(self._gpu):
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
-            compat.forget_layers()  # vLLM's own references to the model
+            compat.forget_layers()
             cleanup_dist_env_and_memory()
         gc.collect()  # frees the memory of reference cycles now
         self._scratch.cleanup()
@@ -443,17 +417,14 @@ class VllmEngine(VllmBase):
 class SharedVllmEngine(VllmEngine):
     """An engine on the vLLM that Unsloth loaded with its policy (`fast_inference`).
 
-    The policy trains on the very tensors that vLLM generates from: memory holds the weights once,
-    and only an adapter is passed to vLLM. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives
-    its memory back while the policy trains: Unsloth's patched `LLM.generate` wakes vLLM, and this
-    engine sends it to sleep again. That vLLM outlives this engine. Source: unsloth and unsloth_zoo
-    2026.10.7.
+    The policy trains on the very tensors that vLLM generates from: only an adapter is passed to
+    vLLM. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives its memory back while the policy
+    trains: Unsloth's patched `LLM.generate` wakes vLLM, and this engine sends it to sleep again.
+    That vLLM outlives this engine. Source: unsloth and unsloth_zoo 2026.10.7.
 
     Args:
-        policy: LoRA on a model that Unsloth loaded with `fast_inference`.
-        max_seq_length: tokens of prompt and completion together. If the memory is too small for so
-            many, Unsloth has lowered vLLM's own limit, and the lower one counts.
-        label: name of the progress bar; '' shows none.
+        max_seq_length: tokens of prompt and completion together; Unsloth's own limit of vLLM, which
+            it lowers for a small memory, counts if it is lower.
     """
 
     def __init__(
@@ -465,12 +436,11 @@ class SharedVllmEngine(VllmEngine):
         label: str = "",
     ) -> None:
         self._policy: Any = policy
-        llm = policy.vllm_engine  # the `LLM` that Unsloth loaded on the policy's weights
+        llm = policy.vllm_engine
         longest = min(max_seq_length, llm.model_config.max_model_len)
         super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
         # vLLM stops at the end token of the tokenizer beside the weights, which may be another one.
         self._ends = (tokenizer.eos_token_id,)
-        # In standby the cache's memory is free for the policy until the first request wakes vLLM.
         self._sleep()
 
     def generate(
@@ -478,7 +448,7 @@ class SharedVllmEngine(VllmEngine):
     ) -> list[list[GeneratedCompletion]]:
         """Generate as `VllmEngine` does, then send vLLM to sleep if it is in standby."""
         completions = super().generate(prompts, sampling)
-        if prompts:  # without any, vLLM was not woken
+        if prompts:
             self._sleep()
         return completions
 
@@ -492,7 +462,6 @@ class SharedVllmEngine(VllmEngine):
         self._scratch.cleanup()
 
     def _sleep(self) -> None:
-        """Send vLLM to sleep if Unsloth loaded it with standby; else do nothing."""
         if self._llm.model_config.enable_sleep_mode:
             self._llm.sleep(SLEEP_LEVEL)
 
@@ -508,24 +477,18 @@ def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _share_of_free(share: float) -> float:
-    """Return the share of the GPU's whole memory that vLLM may take: at most `share`.
-
-    It is lower if the free memory is less: 95 % of that (`FREE_SHARE`). vLLM refuses to start if it
-    is told to take more than is free.
-    """
+    """Return the share of the GPU's whole memory that vLLM may take: at most `share`."""
     if not torch.cuda.is_available():
         return share
-    free, total = torch.cuda.mem_get_info()  # bytes
+    free, total = torch.cuda.mem_get_info()
     return min(share, FREE_SHARE * free / total)
 
 
 @contextlib.contextmanager
 def _memory_explained(weights: Path) -> Iterator[None]:
-    """Turn vLLM's exceptions about too little memory into a one-line error with the remedy."""
     try:
         yield
     except (ValueError, torch.OutOfMemoryError) as error:
-        # A ValueError may have any other reason.
         if "memory" not in str(error):
             raise
         raise UserError(
@@ -558,7 +521,6 @@ def _build(
 
     from lib.engines.transfer import HOST
 
-    # vLLM runs one model at a time in a process.
     if model_parallel_is_initialized():
         raise RuntimeError("another vLLM engine is open in this process; close it first")
     on_a_cpu = current_platform.is_cpu()
@@ -594,7 +556,6 @@ def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -
     Raises:
         UserError: there is no attention for the model's heads.
     """
-    # Of a multimodal model, the part for text.
     config = load_pretrained(AutoConfig, weights).get_text_config(decoder=True)
     # Some models' configs leave the width of a head out, or the number of key heads.
     heads = config.num_attention_heads
@@ -623,11 +584,7 @@ def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -
 
 
 def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
-    """Return the adapter's weights by name, gathered on every rank if FSDP2 shards them.
-
-    They are in the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the
-    adapter's file is half as large as in float32.
-    """
+    """Return the adapter's weights by name in the base's dtype, gathered if FSDP2 shards them."""
     adapter: dict[str, Tensor] = {}
     for name, weight in policy.state_dict().items():
         if "lora_" in name:
@@ -638,7 +595,6 @@ def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
-    """Return the LoRA rank of the policy's adapter, else of the checkpoint's; 0 without one."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
     return int(read_adapter(checkpoint)["r"]) if is_adapter(checkpoint) else 0

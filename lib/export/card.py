@@ -77,7 +77,6 @@ def model_card(
     elif revision:
         package = name.removeprefix(PIP)
         base_model = f" of the dequantised GGUF file in `{package}` (wheel `{revision}`)"
-    # A row per number: benchmark, label, percent, 95 % interval, and the number of problems n.
     rows = list(card_rows(metrics, evaluate.benchmarks))
     table = "\n".join(
         f"| {row.benchmark} | {row.label} | {row.percent} | {row.range} | {row.rate.n} |"
@@ -89,7 +88,6 @@ def model_card(
     and_stops = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
     # Three backticks, or more than any run of them in the prompt, which would end the block.
     fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
-    # A sentence for each phase with `select: best`: the step that it hands on.
     steps = "".join(f" {describe_selection(phase, best)}." for phase, best in selections.items())
     # "80 new tokens (gsm8k: temperature 0.6, top-p 0.95, 512 tokens)": benchmarks with overrides
     # come after the common decoding.
@@ -179,7 +177,6 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
     """
     for benchmark in benchmarks:
         modes = metrics[benchmark]
-        # Such as ("sampled", "pass_at_1") -> "pass@1, sampled".
         for (mode, name), label in CARD_METRICS.items():
             # A decoding is missing if `evaluate.greedy` is false or `num_samples` is 0. Problems
             # without references have no rate of right answers.
@@ -189,19 +186,12 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
 
 
 def _settings(decoding: Decoding, *, joined_by: str = ", ") -> str:
-    """Return temperature and top-p for a sentence: "temperature 0.6, top-p 0.95", or "greedy"."""
     sampling = f"temperature {decoding.temperature:g}{joined_by}top-p {decoding.top_p:g}"
     return sampling if decoding.num_samples else "greedy"
 
 
 def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCardData:
-    """Return the card's YAML header.
-
-    Args:
-        base_model: the model's id on the Hub; '' if it is not there.
-    """
     prepare, export = params.prepare, params.export
-    # Benchmark -> the arguments of `EvalResult` about its data set.
     datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [
         EvalResult(
@@ -221,7 +211,6 @@ def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCar
     return ModelCardData(
         # huggingface_hub leaves None out of the YAML header, but writes an empty text.
         base_model=base_model or None,
-        # Each id once, in the order of params.
         datasets=[*dict.fromkeys(trained_on)] or None,
         eval_results=results or None,
         language=export.language,
@@ -241,7 +230,6 @@ def _dataset(benchmark: Benchmark) -> dict[str, Any]:
     # The Hub finds a data set by its id, `owner/name`. All splits of a benchmark have the same id;
     # a benchmark that is not on the Hub has no splits, and keeps its own name.
     dataset = {"dataset_type": splits[0].hub if splits else benchmark.name}
-    # A split is named only if the benchmark is exactly this split, not a part of it or several.
     if len(splits) != 1 or splits[0].limit != "all":
         return dataset
     (split,) = splits

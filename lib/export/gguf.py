@@ -71,7 +71,6 @@ def write_gguf(
     Raises:
         UserError: llama.cpp has no form for this architecture or tokenizer.
     """
-    # Raises, like the check below, before anything is written.
     pre_tokenizer = split_name(tokenizer)
     config: Any = model.config
     rope = config.rope_parameters
@@ -85,27 +84,28 @@ def write_gguf(
     file.parent.mkdir()
     # The packed weights go to a temporary file, since memory holds the model itself.
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture], use_temp_file=True)
-    # The type of the matrices, and the type that the file's header names.
     matrix_type, file_type = BLOCKS[kind]
-    writer.add_name("reckon")
-    writer.add_file_type(file_type)
-    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     # Without `head_dim`, as in older configs, the heads share the hidden size equally.
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
-    writer.add_rope_dimension_count(head_dim)
-    writer.add_rope_freq_base(rope["rope_theta"])
     # May be more than the tokenizer has tokens: embeddings are often padded to a round number.
     num_rows = model.get_input_embeddings().weight.shape[0]
-    writer.add_vocab_size(num_rows)
+    header = {
+        "name": "reckon",
+        "file_type": file_type,
+        "quantization_version": gguf.GGML_QUANT_VERSION,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "head_count": config.num_attention_heads,
+        "head_count_kv": config.num_key_value_heads,
+        "layer_norm_rms_eps": config.rms_norm_eps,
+        **dict.fromkeys(("key_length", "value_length", "rope_dimension_count"), head_dim),
+        "rope_freq_base": rope["rope_theta"],
+        "vocab_size": num_rows,
+    }
+    for name, value in header.items():
+        getattr(writer, f"add_{name}")(value)
     _add_tokenizer(
         writer,
         tokenizer,
@@ -121,7 +121,22 @@ def write_gguf(
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
-    # Number of heads in the two matrices that a Llama stores in another order of rows.
+    _add_weights(writer, model, architecture, matrix_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def _add_weights(
+    writer: gguf.GGUFWriter,
+    model: PreTrainedModel,
+    architecture: gguf.MODEL_ARCH,
+    matrix_type: gguf.GGMLQuantizationType,
+) -> None:
+    """Add all weights: vectors in float32, matrices as `matrix_type` or in float16."""
+    config: Any = model.config
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     tensor_names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
@@ -142,13 +157,8 @@ def write_gguf(
         packed = gguf.quantize(weight.float().cpu().numpy(), weight_type)
         gguf_name = tensor_names.get_name(name, (".weight", ".bias"))
         if gguf_name is None:
-            raise UserError(f"export.gguf={kind}: GGUF has no name for the weight {name}")
+            raise UserError(f"export.gguf: GGUF has no name for the weight {name}")
         writer.add_tensor(gguf_name, packed, raw_dtype=weight_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -161,7 +171,6 @@ def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
     Args:
         weight: [heads · head_dim, ...].
     """
-    # [heads, 2, head_dim / 2, ...]
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
@@ -176,14 +185,11 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
         UserError: llama.cpp has no name for it, and would read other tokens than the model learned.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    # None for a tokenizer without a pre-tokenizer.
     whole = backend["pre_tokenizer"] or {}
-    # A key of `SPLITS`: for each step its regular expression, "digits", or "gpt2" (GPT-2's split).
     splits = []
     for step in whole.get("pretokenizers", [whole]):
         kind = step.get("type")
         if kind == "Split":
-            # '' for a plain text instead of a regular expression; no key of `SPLITS` has it.
             splits.append(step["pattern"].get("Regex", ""))
         elif kind == "Digits" and step["individual_digits"]:
             splits.append("digits")
@@ -192,7 +198,6 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
             if step["use_regex"]:
                 splits.append("gpt2")
         else:
-            # The name of a step that llama.cpp lacks; no key of `SPLITS` has it.
             splits.append(str(kind))
     if backend["model"]["type"] != "BPE" or tuple(splits) not in SPLITS:
         raise UserError(
@@ -211,14 +216,7 @@ def _add_tokenizer(
     num_rows: int,
     end_ids: Collection[int],
 ) -> None:
-    """Add tokens, merges, special tokens and chat template to a GGUF file.
-
-    Args:
-        folder: the saved tokenizer.
-        pre_tokenizer: llama.cpp's name of the pre-tokenizer.
-        num_rows: rows of the embeddings.
-        end_ids: ids of the tokens that end a completion.
-    """
+    """Add tokens, merges, special tokens and chat template to a GGUF file."""
     # By token id. The embeddings may have more rows than there are tokens: a row without a token
     # keeps its [PAD…].
     tokens = [f"[PAD{token_id}]" for token_id in range(num_rows)]
@@ -230,7 +228,6 @@ def _add_tokenizer(
     for token_id, added in tokenizer.added_tokens_decoder.items():
         added_type = gguf.TokenType.CONTROL if added.special else gguf.TokenType.USER_DEFINED
         tokens[token_id], types[token_id] = added.content, added_type
-    # llama.cpp's name of any byte-level BPE.
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(tokens)
@@ -238,7 +235,6 @@ def _add_tokenizer(
     # GGUF has a field for EOS and one for another end token (EOT): the one with the lowest id.
     for end_id in sorted(set(end_ids) - {tokenizer.eos_token_id})[:1]:
         writer.add_eot_token_id(end_id)
-    # Merges, special tokens and chat template, from the files of the saved tokenizer.
     vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=num_rows)
     # The chat template prints BOS already; if llama.cpp added it too, it would be there twice.
     vocabulary.add_special_token = {"bos": False, "eos": False}

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from ruamel.yaml import YAML
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
 from lib.artifacts.problems import read_benchmarks
@@ -136,72 +136,27 @@ def publish(
         UserError: a form of the export gives other answers than the checkpoint, or cannot be
             loaded.
     """
-    prompt, export = params.prompt, params.export
-    # Benchmark -> its problems.
-    benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
-    held_out = benchmarks[params.evaluate.benchmarks[0]][: export.num_verified]
-    # The format in params, and the system prompt that `prepare` saved; '' for none.
-    run_format, system = prompt_format(**prompt.rendering), saved_system(base)
-    # With a system message in front, unless `system` is ''.
+    first = params.evaluate.benchmarks[0]
+    held_out = read_benchmarks(problems, [first])[first][: params.export.num_verified]
+    system = saved_system(base)
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
     # Of an export that was killed, or failed.
     shutil.rmtree(unverified, ignore_errors=True)
-    # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
-        # The model's files. `written` has the answers that each form has to give in `verify`.
         written = write_model(
-            checkpoint,
+            checkpoint, folder, base=base, prompts=prompts, params=params, system=system
+        )
+        _describe(
             folder,
+            checkpoint=checkpoint,
             base=base,
+            params=params,
+            problems=problems,
+            measured=measured,
             prompts=prompts,
-            params=params,
-            system=system,
         )
-        save_prompt(
-            folder,
-            system=system,
-            rendering=prompt.rendering,
-            generation=Generation(
-                run_format.stop_strings, max_new_tokens=params.evaluate.max_new_tokens
-            ),
-        )
-        for benchmark in params.prepare.benchmarks:
-            # Only generated sets are published in an export; others belong to other people.
-            if benchmark.name in benchmarks and isinstance(benchmark.source, GeneratorSource):
-                write_task(
-                    folder,
-                    benchmark.name,
-                    benchmarks[benchmark.name],
-                    prompt_format=run_format,
-                    max_new_tokens=params.evaluate.decoding_of(benchmark.name).max_new_tokens,
-                )
-        # Folded weights are a derived work of the base model: its licence goes with them.
-        if (base / LICENSE).is_file():
-            shutil.copyfile(base / LICENSE, folder / LICENSE)
-        # All params as they were validated; `make preset` reads this file as a preset.
-        with (folder / "params.yaml").open("w", encoding="utf-8") as file:
-            YAML(typ="safe").dump(params.model_dump(mode="json"), file)
-        card = model_card(
-            # Standard errors are in one-item lists, which `dvc metrics diff` skips; `unlisted`
-            # unwraps them.
-            unlisted(read_json(measured)),
-            params=params,
-            prompt_format=run_format,
-            # Rendered by the exported tokenizer, as users of the export render it.
-            example=load_tokenizer(folder).apply_chat_template(
-                prompts[0], add_generation_prompt=True, tokenize=False
-            ),
-            inputs={
-                "checkpoint": hash_path(checkpoint),
-                "base": hash_path(base),
-                "benchmarks": hash_path(problems),
-                **plugin_hashes(params.model_dump()),
-            },
-            selections=read_selections(checkpoint),
-        )
-        (folder / "README.md").write_text(card, encoding="utf-8")
     # Without the system message, as users send them: the exported chat template must add it and
     # give the same tokens.
     conversations = [prompt[1:] if system else prompt for prompt in prompts]
@@ -216,6 +171,62 @@ def publish(
     shutil.rmtree(to, ignore_errors=True)
     unverified.replace(to)
     return verified
+
+
+def _describe(
+    folder: Path,
+    *,
+    checkpoint: Path,
+    base: Path,
+    params: Params,
+    problems: Path,
+    measured: Path,
+    prompts: Sequence[list[Message]],
+) -> None:
+    """Write all but the model: prompt format, tasks for lm-eval, licence, params and card."""
+    run_format = prompt_format(**params.prompt.rendering)
+    benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
+    save_prompt(
+        folder,
+        system=saved_system(base),
+        rendering=params.prompt.rendering,
+        generation=Generation(
+            run_format.stop_strings, max_new_tokens=params.evaluate.max_new_tokens
+        ),
+    )
+    for benchmark in params.prepare.benchmarks:
+        # Only generated sets are published in an export; others belong to other people.
+        if benchmark.name in benchmarks and isinstance(benchmark.source, GeneratorSource):
+            write_task(
+                folder,
+                benchmark.name,
+                benchmarks[benchmark.name],
+                prompt_format=run_format,
+                max_new_tokens=params.evaluate.decoding_of(benchmark.name).max_new_tokens,
+            )
+    # Folded weights are a derived work of the base model: its licence goes with them.
+    if (base / LICENSE).is_file():
+        shutil.copyfile(base / LICENSE, folder / LICENSE)
+    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(params.model_dump(mode="json"), file)
+    card = model_card(
+        # Standard errors are in one-item lists, which `dvc metrics diff` skips; `unlisted`
+        # unwraps them.
+        unlisted(read_json(measured)),
+        params=params,
+        prompt_format=run_format,
+        example=load_tokenizer(folder).apply_chat_template(
+            prompts[0], add_generation_prompt=True, tokenize=False
+        ),
+        inputs={
+            "checkpoint": hash_path(checkpoint),
+            "base": hash_path(base),
+            "benchmarks": hash_path(problems),
+            **plugin_hashes(params.model_dump()),
+        },
+        selections=read_selections(checkpoint),
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 # The process that loads the model again needs this one's memory: a GPU may hold one model only.
@@ -244,15 +255,13 @@ def write_model(
         UserError: the answers of the folded or rounded weights differ from the checkpoint's.
     """
     model, evaluate, export = params.model, params.evaluate, params.export
-    stop_strings = prompt_format(**params.prompt.rendering).stop_strings
     tokenizer, adapter = load_tokenizer(checkpoint), is_adapter(checkpoint)
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=min(evaluate.max_new_tokens, VERIFIED_TOKENS),
         temperature=0.0,
-        stop_strings=stop_strings,
+        stop_strings=prompt_format(**params.prompt.rendering).stop_strings,
     )
-    # For an exact comparison: in float32 and with the attention `sdpa`.
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
@@ -262,11 +271,7 @@ def write_model(
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
     # The engine refers to the model, which folding is about to change in place.
     del engine
-    # Answers: log-probs of the completions' tokens, and the likeliest tokens. `trained` has those
-    # of the checkpoint as trained, `answers` those of the weights after the changes so far.
     answers = trained = score_answers(weights, token_ids, completions)
-    # Comparison -> mean difference of log-probs in nats. `check_same` returns it, and raises if it
-    # is above the tolerance.
     differences: dict[str, float] = {}
     if adapter:
         weights = merged(weights)
@@ -274,30 +279,15 @@ def write_model(
         tolerance = ARITHMETIC["float32"]
         differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)
     end_ids = end_tokens(weights, tokenizer)
-    # For the export only: `token_ids` come from the checkpoint's own template, with the system
-    # message. Verification checks that the new template gives the same ids without it.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats: by the type
     # (`ARITHMETIC`), by a GGUF file's storage (`GGUF_LIMITS`), or for equal weights (`SAME`, 1e-5).
     forms = {}
     if export.gguf != "none":
-        # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
-        from lib.export.gguf import modelfile, write_gguf
-
-        # Written before the weights are rounded to `export.dtype`, so that they are rounded once.
-        file = write_gguf(weights, tokenizer, to, kind=export.gguf, end_ids=end_ids)
-        text = modelfile(
-            file,
-            tokenizer,
-            system=system,
-            evaluate=evaluate,
-            max_seq_length=model.max_seq_length,
-            stop_strings=stop_strings,
-            end_ids=end_ids,
-        )
-        file.with_name("Modelfile").write_text(text, encoding="utf-8")
-        # transformers dequantises the file to float32.
+        # Written before the weights are rounded to `export.dtype`, so that they are rounded once;
+        # transformers dequantises them to float32.
+        _write_gguf(weights, tokenizer, to, params=params, system=system, end_ids=end_ids)
         forms["gguf"] = Form("float32", answers, GGUF_LIMITS[export.gguf])
     if export.dtype != "float32":
         # Only parameters: `model.to(dtype)` would round the rotary frequencies too, a buffer that
@@ -321,6 +311,32 @@ def write_model(
     return WrittenModel(forms, completions, differences, weights.num_parameters())
 
 
+def _write_gguf(
+    weights: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    to: Path,
+    *,
+    params: Params,
+    system: str,
+    end_ids: Collection[int],
+) -> None:
+    """Write the GGUF file and Ollama's `Modelfile` beside it."""
+    # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
+    from lib.export.gguf import modelfile, write_gguf
+
+    file = write_gguf(weights, tokenizer, to, kind=params.export.gguf, end_ids=end_ids)
+    text = modelfile(
+        file,
+        tokenizer,
+        system=system,
+        evaluate=params.evaluate,
+        max_seq_length=params.model.max_seq_length,
+        stop_strings=prompt_format(**params.prompt.rendering).stop_strings,
+        end_ids=end_ids,
+    )
+    file.with_name("Modelfile").write_text(text, encoding="utf-8")
+
+
 def verify(
     folder: Path, written: WrittenModel, *, base: Path, conversations: Sequence[list[Message]]
 ) -> Verification:
@@ -340,8 +356,6 @@ def verify(
             attention=EXACT["attention"],
         )
     )
-    # Comparison -> mean difference in nats: first those that `write_model` made. `check_same`
-    # raises if one is above the tolerance.
     differences = written.errors | {
         kind: check_same(kind, readings[kind], form.expected, tolerance=form.tolerance)
         for kind, form in written.forms.items()

@@ -74,7 +74,6 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
     # or if git fails (`strict=False`).
     date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
     uploads.extend(eval_results(export, date=date))
-    # "metrics", "curves" and "provenance".
     for folder in TRAINING:
         for path in _files(reports / folder):
             if md5 := outs.get(path.relative_to(reports.parent).as_posix()):
@@ -102,11 +101,8 @@ def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
         export: the exported model, with its card.
         date: day of the evaluation, YYYY-MM-DD; with '' the Hub takes the day of the upload.
     """
-    # Data set -> its first number.
     entries: dict[str, EvalResultEntry] = {}
     for result in ModelCard.load(export / CARD).data.eval_results or ():
-        # A key of `REGISTERED`, such as ("openai/gsm8k", "main", "test"); its value is the id of
-        # the leaderboard's task.
         split = (result.dataset_type, result.dataset_config, result.dataset_split)
         if split in REGISTERED and result.dataset_type not in entries:
             entries[result.dataset_type] = EvalResultEntry(
@@ -135,7 +131,6 @@ def trainer_state(reports: Path, phase: str) -> bytes:
         path = reports / f"curves/{curve}.csv"
         if path.is_file():
             for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-                # A cell is empty if its value was not logged at this step.
                 point = {name: float(value) for name, value in row.items() if value}
                 log.append({**point, "step": int(point["step"])})
     # One log has both curves, as transformers has training and evaluation in one log.
@@ -221,7 +216,6 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
-        # 0 without a response.
         status = error.response.status_code if error.response is not None else 0
         # For a private repository that the token may not see, the Hub answers 404
         # (RepositoryNotFoundError), not 403.
@@ -239,12 +233,10 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
 
 
 def _without_token(error: object, token: str) -> str:
-    """Return the first line of an error's message, with the token replaced by ***."""
     # h11 quotes a header that it refuses: "Illegal header value b'Bearer hf_…'".
     return first_line(error).replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:
-    """List the files below a folder, sorted."""
     # Hidden files are left out: .gitignore, which DVC writes beside outputs.
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")

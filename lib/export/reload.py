@@ -109,7 +109,7 @@ def read_forms(request: Request) -> dict[str, Answers]:
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
     """Load one form with weights of type `dtype`; return its answers on the completions."""
     if kind == "gguf":
-        (file,) = request.folder.glob("gguf/*.gguf")  # an export has one
+        (file,) = request.folder.glob("gguf/*.gguf")
         model = load_pretrained(
             AutoModelForCausalLM,
             file.parent,
@@ -122,8 +122,6 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
             attn_implementation=request.attention,
         )
     else:
-        # The base below an adapter, or the exported weights. Both are full models: `load_merged`
-        # only loads them.
         full = request.base if kind == "adapter" else request.folder
         model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
@@ -145,7 +143,6 @@ def score_answers(
 
     Each completion is scored in one forward pass, after its prompt.
     """
-    # Switches dropout off.
     model.eval()
     log_probs, likeliest, margins = [], [], []
     for prompt, completion in zip(prompts, completions, strict=True):
@@ -158,7 +155,6 @@ def score_answers(
             logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
         tokens = torch.tensor(completion, device=model.device)
         log_probs.append(logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0].cpu())
-        # [T, 2] values and ids of the best two tokens.
         best = logits.topk(2)
         likeliest.append(best.indices[:, 0].cpu())
         margins.append((best.values[:, 0] - best.values[:, 1]).cpu())
@@ -186,7 +182,6 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
     difference = float((answers.log_probs - expected.log_probs).abs().mean())
     # [N] True where another token than the checkpoint's is likeliest.
     is_other = answers.likeliest != expected.likeliest
-    # The checkpoint's largest lead (`margins`) among these tokens, in nats; 0 if there are none.
     flip = float(torch.where(is_other, expected.margins, 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"

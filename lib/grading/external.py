@@ -64,18 +64,15 @@ def grade_external(
     Raises:
         UserError: no row of `source` can be graded, or the references cannot be paired.
     """
-    # Without rewards only the verifier grades. `boxed` has no marks, so that answers of any layout
-    # are extracted by the verifier's rules.
+    # `boxed` has no marks: answers of any layout are extracted by the verifier's rules.
     grading = Grading(
         rewards_of("math_verify") if math_verify else (),
         prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
     lines = _rows(source)
-    # Line number → row of `references`; and the summary's first lines: one if rows were paired by
-    # order, and one for each surprise if by id.
+    # Line number → row of `references`; and the summary's first lines.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
     notes += _differing_references(lines, reference_rows)
-    # Line number → {"grade": {...}} or {"error": reason}.
     results = {
         line.number: _grade_or_error(
             line,
@@ -93,10 +90,7 @@ def grade_external(
         first = next(iter(errors.values()), "it is empty")
         raise UserError(f"{source}: no row can be graded; the first: {first}")
     write_jsonl(out, ({**_input_columns(line), **results[line.number]} for line in lines))
-    # Keys of a grade whose mean is reported.
-    rates = ["right"]
-    if prompt_format:
-        rates.append("format_ok")
+    rates = ["right", *["format_ok"] * bool(prompt_format)]
     rates += [reward.__name__ for reward in grading.rewards]
     return itertools.chain(notes, _summary(grades, errors, rates))
 
@@ -128,19 +122,16 @@ def _summary(
     """
     for number, error in errors.items():
         yield f"line {number}: {error}"
-    # The problem's id, text or reference: completions of one problem are one cluster of the
-    # standard error.
     problems = [grade["problem"] for grade in grades.values()]
     yield f"graded {len(set(problems))} problems"
     yield f"bad rows {len(errors)}"
     for name in rates:
         values = [grade[name] for grade in grades.values()]
-        estimate = clustered_mean(values, problems)  # its n counts problems
+        estimate = clustered_mean(values, problems)
         interval = share_interval(estimate)
         # A single problem has no spread over problems, from which to compute an interval.
         interval_text = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{interval_text}"
-        # Labels are about the answer, not about the format or the agreement of graders.
         if name not in ("format_ok", "graders_disagree"):
             yield from _agreement(name, grades.values())
     # A reward of the stack `math_verify`: 1 unless its three graders give the same value.
@@ -196,14 +187,13 @@ def _grade_or_error(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # Each is None if the row has no such column. The completion may be in chat messages.
-    text = _single_text(_column_value("completion", row))
-    answer = _single_value(_column_value("answer", row))
+    text = single_text(column_value("completion", row))
+    answer = _single_value(column_value("answer", row))
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
     # The first value counts: in the references' file, then in the row, then in its `doc`.
-    problem = _single_text(_column_value("problem", reference_row, row, doc))
-    reference = _reference(reference_row, row, doc)
+    problem = single_text(column_value("problem", reference_row, row, doc))
+    reference = reference_of(reference_row, row, doc)
     if not reference:
         return {"error": f"expected one reference in one of {COLUMN_NAMES['reference']}{remedy}"}
     # A completion is preferred to a bare answer: our extraction is the same for all models.
@@ -213,22 +203,20 @@ def _grade_or_error(
         problem=problem,
         is_answer=text is None,
     )
-    grading.score([rollout])  # sets the rewards
-    # The key of the problem is the first of these that exists. Completions with the same key form
-    # one cluster of the standard error. The text first: an id may be that of a row or a request,
-    # and lm-eval counts `doc_id` anew in each task.
-    problem_keys = [problem, _column_value("id", row), reference]
+    grading.score([rollout])
+    # The first of these that exists names the cluster of the standard error. The text first: an id
+    # may be that of a row or a request, and lm-eval counts `doc_id` anew in each task.
+    problem_keys = [problem, column_value("id", row), reference]
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
         # True, False, or None without a known label; 1.0 is looked up as "1".
-        "label": LABELS.get(str(_column_value("label", row)).lower().removesuffix(".0")),
+        "label": LABELS.get(str(column_value("label", row)).lower().removesuffix(".0")),
         "problem": next(str(key) for key in problem_keys if key not in (None, "")),
     }
     if with_format:
         grade["format_ok"] = rollout.format_ok
-    # Each reward under its own name; none unless `grade_external` was called with `math_verify`.
     return {"grade": grade | grading.by_name(rollout)}
 
 
@@ -246,10 +234,8 @@ def _paired_references(
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # `_column_value` finds a column under its usual names; None for a row without an id.
-    reference_ids = [_column_value("id", row) for row in references]
-    # Line number → id of the completion.
-    wanted_ids = {line.number: _column_value("id", _input_columns(line)) for line in lines}
+    reference_ids = [column_value("id", row) for row in references]
+    wanted_ids = {line.number: column_value("id", _input_columns(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(each is None for each in (*reference_ids, *wanted_ids.values()))
     if no_ids and len(references) == len(lines):
@@ -294,8 +280,8 @@ def _differing_references(
         for line in lines
         if line.number in reference_rows
         and isinstance(line.value, dict)
-        and (own := _reference(line.value, line.value.get("doc")))
-        and own != (theirs := _reference(reference_rows[line.number]))
+        and (own := reference_of(line.value, line.value.get("doc")))
+        and own != (theirs := reference_of(reference_rows[line.number]))
     ]
     if not differing:
         return []
@@ -306,19 +292,19 @@ def _differing_references(
     ]
 
 
-def _reference(*rows: Any) -> str:
+def reference_of(*rows: Any) -> str:
     """Return the reference of the first of `rows` that has one; '' for none or several values."""
     value = _single_value(
-        _column_value("reference", *(row for row in rows if isinstance(row, Mapping)))
+        column_value("reference", *(row for row in rows if isinstance(row, Mapping)))
     )
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     return "" if value is None else str(value).rpartition("####")[2].strip()
 
 
-def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:
+def column_value(column: str, *rows: Mapping[str, Any]) -> Any:
     """Return a column's value from the first of `rows` that has it, under any usual name, or None.
 
-    Example: `_column_value("reference", {"gold": "72"})` returns "72".
+    Example: `column_value("reference", {"gold": "72"})` returns "72".
     """
     values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
     # null and NaN count as missing: exports of tables write them for an empty cell. Only NaN
@@ -336,7 +322,7 @@ def _single_value(value: Any) -> Any:
     return None if isinstance(value, list | Mapping) else value
 
 
-def _single_text(value: Any, depth: int = 8) -> str | None:
+def single_text(value: Any, depth: int = 8) -> str | None:
     """Find a completion's text: a string, the last chat message, or a server's only choice.
 
     `{"choices": [{"message": {"content": "72"}}]}` gives "72"; no single text gives None.
@@ -348,10 +334,10 @@ def _single_text(value: Any, depth: int = 8) -> str | None:
         return None
     if isinstance(value, Mapping):
         names = ("content", "text", "message", "choices", "body")
-        texts = (_single_text(value.get(name), depth - 1) for name in names)
+        texts = (single_text(value.get(name), depth - 1) for name in names)
         return next((text for text in texts if text is not None), None)
     # Several choices are several completions of one row: which one to grade cannot be known.
     if isinstance(value, list) and value:
         is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
-        return _single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
+        return single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None

@@ -54,7 +54,6 @@ def grade(
     Returns:
         The headline numbers as lines for the terminal.
     """
-    # {benchmark: {mode: {name: value}}}, and {fault: count} of the verifier.
     summary, faults = grade_file(completions, graded, reward=reward)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
@@ -72,20 +71,14 @@ def grade_file(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """Grade a JSONL file of completions, and write the grades in the same order.
 
-    Args:
-        completions: as `lib.evaluation.completions` writes it.
-        graded: JSONL that gets a `GradedCompletion` for each line.
-
     Returns:
         The metrics as {benchmark: {mode: {name: value}}}, and how often the verifier ended without
         a decision as {cause in `FAULTS`: count}.
     """
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
-    # A generator: rows are graded while they are written.
     lines = read_records(
         completions,
-        # A missing column is a KeyError, which `read_records` turns into a UserError.
         lambda row: {name: row[name] for name in COLUMNS},
         what="a completion",
         remedy="this file is written by `evaluate`: run `dvc repro`",
@@ -126,7 +119,6 @@ def _grading(
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
     """
-    # Arguments of single rewards, such as `repetition_ngram` and the limit on the length.
     settings = reward.settings(max_completion_tokens=max_new_tokens)
     form = prompt_format(name, tags=tags)
     try:
@@ -137,13 +129,12 @@ def _grading(
 
 
 def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> GradedCompletion:
-    """Convert a scored rollout to a row of data/graded.
+    """Convert a rollout that `grading` scored to a row of data/graded.
 
     Args:
-        grading: the `Grading` that scored the rollout; it knows the names of the rewards.
-        place: values of the fields in `PLACE`, such as benchmark and sample; a rollout lacks them.
+        place: values of the fields in `PLACE`.
     """
-    # None if the reasoning's marks are missing: it then counts as absent, with 0 characters.
+    # None if the reasoning's marks are missing.
     reasoning = rollout.parsed.reasoning or ""
     return GradedCompletion(
         **place,

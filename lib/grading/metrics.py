@@ -37,20 +37,12 @@ RATES: dict[str, Rate] = {
     "class_11": lambda row: row.label == "11",
 }
 
-ANSWER_RATES: tuple[str, ...] = (
-    "answer_accuracy",
-    "strict_accuracy",
-    "class_00",
-    "class_01",
-    "class_10",
-    "class_11",
-)
+ANSWER_RATES = tuple(name for name in RATES if name.startswith(("answer_", "strict_", "class_")))
 """Rates that are left out for instructions, which have no right answer."""
 
 
 def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
     """Compute metrics as {benchmark: {mode: {name: value}}}; a mode is `greedy` or `sampled`."""
-    # Benchmark → mode → its rows.
     groups: dict[str, dict[str, list[GradedCompletion]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         # No metric uses the texts. Kept for a whole benchmark, they would fill the memory.
@@ -77,14 +69,11 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     num_samples = num_attempts(by_problem, what=f"{benchmark}, {mode}")  # completions per problem
     # n counts problems, the independent units, not completions.
     metrics: dict[str, Any] = {"n": len(by_problem)}
-    # Completions of an instruction have no right answer, and the verifier does not grade them.
     judged = not any(row.decided_by == UNGRADED for row in rows)
     left_out = () if judged else ANSWER_RATES
     # A model of another format has no rewards, for which a mean of 0 would mislead.
     if not rows[0].rewards:
         left_out = (*left_out, "mean_reward")
-    # Name → function from a row to a number or bool. `estimate_rate` averages it over all rows,
-    # with a standard error clustered by problem.
     for name, rate in RATES.items():
         if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, rate))
@@ -95,7 +84,6 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     if mode == SAMPLED:
         metrics |= _attempts(by_problem.values(), num_samples)
     accuracy = RATES["answer_accuracy"]
-    # Name of a breakdown → function from a row to its groups.
     breakdowns: dict[str, Callable[[GradedCompletion], Sequence[str]]] = {
         "by_level": lambda row: [str(row.level)],
         "by_subject": lambda row: [row.subject],
@@ -126,16 +114,13 @@ def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
     numbers: dict[str, float] = {}
     # [P] of (N, c): completions of a problem, and how many of them are right. N is `k`.
     counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
-    for attempts in sorted({1, k}):  # only once if k is 1
-        # [P] chances that one of `attempts` completions is right.
+    for attempts in sorted({1, k}):
         chances = [pass_at_k(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
-        # {name: mean, name_se: standard error}; without the error if there is one problem.
         numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
     # pass^k, all k are right; pass^1 equals pass@1.
     if k > 1:
         chances = [pass_hat_k(num_completions=n, num_correct=c, k=k) for n, c in counts]
         numbers |= _with_error(f"pass_hat_{k}", mean_estimate(chances))
-    # [P] chances that a majority vote among the problem's k completions is right.
     votes = [
         maj_at_k(
             answers=[row.answer for row in samples],
@@ -165,7 +150,6 @@ def estimate_rate(rows: GradedRows, value: Rate) -> Estimate:
 
 def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
     """Return `{name: value, name_se: error}`; the error is left out for a single problem."""
-    # It is then NaN, which JSON does not have.
     error = {} if math.isnan(estimate.se) else {f"{name}_se": estimate.se}
     return {name: estimate.value, **error}
 
@@ -180,7 +164,7 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     metrics: dict[str, Any] = {}
     for benchmark, modes in summary.items():
         for mode, numbers in modes.items():
-            # A pattern of names. For sampled answers, answer_accuracy equals pass_at_1.
+            # For sampled answers, answer_accuracy equals pass_at_1.
             rates = "answer_accuracy" if mode == GREEDY else r"(pass_at|pass_hat|maj_at)_\d+"
             # The format is reported for greedy answers, or for sampled ones if there are no greedy.
             if mode == GREEDY or GREEDY not in modes:
@@ -203,10 +187,8 @@ def headline_lines(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) ->
     `evaluate checkpoint=grpo benchmark=held_out n=50 format=98.0% greedy=40.0% pass@1=38.5%`
     """
     for benchmark, modes in summary.items():
-        # Metrics of each mode; {} if the benchmark was not evaluated in it.
         greedy, sampled = modes.get(GREEDY, {}), modes.get(SAMPLED, {})
         k = sampled.get("num_samples", 1)
-        # None for a missing metric. If k is 1, the last two keys are the same.
         numbers = {
             "format": (greedy or sampled)["format_accuracy"],
             "greedy": greedy.get("answer_accuracy"),

@@ -1,25 +1,16 @@
 """Find any model by folder or Hub id, read its prompt format, and open an engine for it."""
 
 import dataclasses
-import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.models.files import GGUF, model_faults
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
-from lib.prompts.formats import conversation
-from lib.prompts.saved import SYSTEM_FILE, with_default_system
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from lib.prompts.saved import SYSTEM_FILE
 
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
@@ -29,21 +20,6 @@ STAGES = {"base": "prepare", "sft": "sft", "dpo": "dpo", "grpo": "grpo", "export
 
 OWN = "own"
 """Layout name for the model's own chat template."""
-
-SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
-"""Limits on rendering one short question: CPU time, address space, and length of the prompt."""
-
-# Program of a child process: renders the request from stdin and prints the prompt's length. It sets
-# limits, since Jinja's sandbox bounds neither nested loops nor the length of a text. CPU time is
-# counted from the end of the imports (`spent`).
-_TRIAL = f"""
-import json, resource, sys
-from transformers.utils.chat_template_utils import render_jinja_template
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
-spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-resource.setrlimit(resource.RLIMIT_CPU, (spent + {SECONDS}, spent + {SECONDS}))
-print(len(render_jinja_template(add_generation_prompt=True, **json.load(sys.stdin))[0][0]))
-"""
 
 # `owner/name` or `name`. Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -99,38 +75,24 @@ class ExternalModel:
         Args:
             engine: a name in `ENGINES`.
             attention: the attention implementation, as transformers names it.
-            max_seq_length: most tokens of prompt and completion together that memory is reserved
-                for; never more than the model's positions.
+            max_seq_length: tokens of prompt and completion together that memory is reserved for.
             batch_size: completions generated at a time.
 
         Raises:
-            UserError: the engine is not installed, or weights or chat template are unusable.
+            UserError: the engine is not installed, or the weights are unusable.
         """
         # Imported here, so that importing `lib.inference` does not import torch.
-        from lib.engines.base import loading, open_engine
-        from lib.models.pretrained import load_tokenizer
+        from lib.engines.base import open_engine
 
-        # None: prompts are rendered by the template in the model's folder.
-        if self.template is None:
-            # `loading` turns exceptions about damaged files into a UserError.
-            with loading(self.folder):
-                tokenizer = load_tokenizer(self.folder)
-            # A template of this project, with or without a system prompt in it, needs no trial. Any
-            # other is first rendered in a child process with limits, since a template is a program
-            # that may loop for ever.
-            ours = self.known_format.chat_template if self.known_format else ""
-            if tokenizer.chat_template not in (ours, with_default_system(ours, self.system)):
-                try_template(tokenizer, system=self.system, folder=self.folder)
-        with loading(self.folder):
-            opened = open_engine(
-                engine,
-                self.folder,
-                base=self.base,
-                dtype=self.dtype,
-                attention=attention,
-                max_seq_length=min(max_seq_length, self.positions or max_seq_length),
-                batch_size=batch_size,
-            )
+        opened = open_engine(
+            engine,
+            self.folder,
+            base=self.base,
+            dtype=self.dtype,
+            attention=attention,
+            max_seq_length=min(max_seq_length, self.positions or max_seq_length),
+            batch_size=batch_size,
+        )
         tokenizer = opened.tokenizer
         tokenizer.chat_template = self.template or tokenizer.chat_template
         # Models that were never trained in batches have no padding token; EOS then pads, masked.
@@ -143,13 +105,12 @@ def external_model(
 ) -> ExternalModel:
     """Describe the model in a folder or with a Hub id, downloading it if needed.
 
-    Prompt format and system prompt are read from the model's folder, or else from a `base` folder
-    beside it, or else from an adapter's base model.
+    Prompt format and system prompt are read from the model's folder, a folder `base` beside it, or
+    an adapter's base model.
 
     Args:
         format_name: prompt format to use instead: `name`, `name/layout` for another layout,
-            `name/own` for the model's own chat template. '' uses the saved format with the model's
-            own template.
+            `name/own` for the model's own chat template. '' uses the saved format with that.
         base: base model of an adapter whose base is not found automatically.
 
     Raises:
@@ -158,7 +119,6 @@ def external_model(
     # Before torch is imported: a misspelt name is refused at once, not after seconds. A model of
     # the Hub is downloaded here.
     folder = find_model(model_id)
-    from lib.engines.base import loading
     from lib.models.files import ADAPTER, is_adapter
     from lib.models.load import read_dtype, read_max_positions
     from lib.models.pretrained import load_tokenizer
@@ -174,26 +134,17 @@ def external_model(
         recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
         base_folder = _first_model(candidates, adapter=folder)
-    # `model_faults` yields one sentence for each fault. The first one is enough: a folder without
-    # weights usually lacks all else too.
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    # `loading` turns exceptions about damaged files into a UserError.
-    with loading(folder):
-        template = load_tokenizer(folder).chat_template
-        positions = read_max_positions(base_folder)
-        dtype = read_dtype(base_folder)
-    # In the order in which format and system prompt are looked up.
+    template = load_tokenizer(folder).chat_template
     places = (folder, *beside, base_folder)
     # "boxed/chatml" -> "boxed", "chatml"; "boxed" -> "boxed", "".
     name, _, layout = format_name.partition("/")
     own_template = not name or layout == OWN
     form: PromptFormat | None
     if name:
-        # With the model's own template the layout is never rendered, so any layout will do.
         form = prompt_format(name, layout=layout if layout and not own_template else "plain")
     else:
-        # None if no place has a format file.
         form = next((each for each in map(saved_format, places) if each), None)
     if own_template and template is None:
         raise UserError(
@@ -203,8 +154,8 @@ def external_model(
     return ExternalModel(
         folder=folder,
         base=base_folder,
-        dtype=dtype,
-        positions=positions,
+        dtype=read_dtype(base_folder),
+        positions=read_max_positions(base_folder),
         known_format=form,
         system=next(
             (saved_system(place) for place in places if (place / SYSTEM_FILE).is_file()), ""
@@ -214,10 +165,9 @@ def external_model(
 
 
 def find_model(model_id: str | Path) -> Path:
-    """Return a model's folder, found by path or by name below data/models, or from the Hub.
+    """Return a model's folder: by path, by name below data/models, or from the Hub.
 
-    A GGUF file is converted to a folder with float32 weights. A Hub id means the copy that `make
-    fetch` downloaded; if there is no such copy, it is downloaded now.
+    A GGUF file is converted to float32 weights. Of a Hub id, what `make fetch` brought comes first.
 
     Raises:
         UserError: there is no such model; the message names the command that makes one.
@@ -230,8 +180,6 @@ def find_model(model_id: str | Path) -> Path:
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    # Raises UserError for a name that cannot be on the Hub, or that means a checkpoint of the
-    # pipeline.
     refuse_missing(model_id)
     from lib.models.hub import MODEL_FILES, Repository, download, fetched_model
 
@@ -251,7 +199,7 @@ def refuse_missing(model_id: str | Path) -> None:
     Raises:
         UserError: names the command that makes the folder, or the expected form.
     """
-    folder, models = Path(model_id), DEFAULT_MODEL.parent  # data/models
+    folder, models = Path(model_id), DEFAULT_MODEL.parent
     is_gguf = folder.suffix == GGUF and folder.is_file()
     if is_gguf or any(place.is_dir() for place in (folder, models / folder)):
         return
@@ -269,55 +217,10 @@ def refuse_missing(model_id: str | Path) -> None:
 
 
 def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
-    """Return the first of `places` that is a base model's folder.
-
-    Args:
-        adapter: folder of the adapter that needs the base model, for the message.
-
-    Raises:
-        UserError: there is none.
-    """
-    # A full model's folder has a config.json; an adapter's has only an adapter_config.json.
     for place in places:
         if (place / "config.json").is_file():
             return place
     raise UserError(
         f"{adapter} is an adapter, and its base model is not in "
         f"{', '.join(map(str, places))}; set --base FOLDER"
-    )
-
-
-def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: Path) -> None:
-    """Render one question by the tokenizer's chat template in a child process with limits.
-
-    Raises:
-        UserError: the template fails (for example, because it knows no system role), takes too long
-            or too much memory, or makes an endless prompt.
-    """
-    request = {
-        "conversations": [conversation("What is 2 + 3?", system=system)],
-        # If the tokenizer has several named templates, this is the one for plain conversations.
-        "chat_template": tokenizer.get_chat_template(),
-        **tokenizer.special_tokens_map,
-    }
-    # The program `_TRIAL` renders the request, and prints the length of the prompt in characters.
-    command = [sys.executable, "-c", _TRIAL]
-    trial = subprocess.run(
-        command, input=json.dumps(request), capture_output=True, text=True, check=False
-    )
-    # A negative status is the signal that ended the process; these two end it at the CPU limit.
-    if trial.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        fault = f"takes more than {SECONDS} s"
-    elif trial.returncode:
-        # The last line is the exception. An aborted process may have written nothing to stderr.
-        lines = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
-        fault = f"fails: {lines[-1][:200]}"
-    elif int(trial.stdout) > CHARACTERS:
-        fault = f"makes {int(trial.stdout):,} characters of a short question"
-    else:
-        return
-    # Some templates know no system role.
-    remedy = ", --system= asks without a system prompt" if system else ""
-    raise UserError(
-        f"{folder}: its chat template {fault}; --prompt-format boxed/chatml takes another{remedy}"
     )

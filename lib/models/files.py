@@ -41,7 +41,6 @@ def model_faults(folder: Path) -> Iterator[str]:
     if folder.suffix == GGUF:
         if not folder.is_file():
             yield f"{folder} is missing; put the file there"
-        # Every GGUF file begins with these four bytes.
         elif folder.open("rb").read(4) != b"GGUF":
             yield f"{folder} is not a GGUF file; copy it again"
         return
@@ -50,7 +49,6 @@ def model_faults(folder: Path) -> Iterator[str]:
         return
     if not any((folder / name).is_file() for name in TOKENIZERS):
         yield f"{folder} has no tokenizer ({TOKENIZERS[0]}); save it there with the model"
-    # Pickled weights (`*.bin`) do not count: loading them can run code.
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         yield f"{folder} has no *.safetensors; other weights can run code"
@@ -64,7 +62,6 @@ def model_faults(folder: Path) -> Iterator[str]:
         return
     if missing := sorted(files - {path.name for path in weights}):
         yield f"{folder} has no {', '.join(missing)}, which {INDEX} names; copy it again"
-    # 0 without the entry, which passes below; None, which fails, if config.json is no object.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
     # Every layer has one tensor or more, so more layers than tensors are a fault. transformers
     # builds all layers before it reads a weight: a config with a million would fill the memory.
@@ -73,16 +70,11 @@ def model_faults(folder: Path) -> Iterator[str]:
 
 
 def _indexed_files(folder: Path) -> set[str]:
-    """Return the names of the files of a model in several; an empty set for a model in one.
-
-    Raises:
-        UserError: the index is damaged.
-    """
+    """Return the names of the files of weights in several; an empty set for one file."""
     # transformers reads no index beside whole weights.
     if (folder / "model.safetensors").exists() or not (folder / INDEX).exists():
         return set()
     content = read_json(folder / INDEX, remedy="copy it again")
-    # The name of each tensor → its file.
     files = content.get("weight_map") if isinstance(content, dict) else None
     if not (isinstance(files, dict) and all(isinstance(name, str) for name in files.values())):
         raise UserError(f"{folder / INDEX}: no weight_map of file names; copy it again")

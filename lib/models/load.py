@@ -43,22 +43,16 @@ def trainable_policy(
     If `settings.lora.rank` > 0 and the checkpoint has no LoRA adapter yet, a new one is added.
 
     Args:
-        checkpoint: folder that the phase before wrote.
-        base: folder of the base model, on which an adapter was trained.
-        settings: the section `model` of params.
-        seed: seed of a new adapter's weights in Unsloth; peft draws them from torch's global
-            generator, which the stage has seeded.
-        memory_share: only for Unsloth: share of the GPU's memory for a vLLM on the policy's
-            weights; 0 loads no vLLM.
+        checkpoint: folder that the phase before wrote: a full model, or an adapter on `base`.
+        seed: seed of a new adapter in Unsloth; peft draws from torch's generator, already seeded.
+        memory_share: Unsloth's share of the GPU for a vLLM on the policy's weights; 0 loads none.
     """
-    # The folder of a trained adapter; None if the checkpoint is a full model.
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
         full_model = base if adapter else checkpoint
         model = load_unsloth(
             weights_of(full_model), settings=settings, seed=seed, memory_share=memory_share
         )
-        # Name and revision of the base model, which `save_policy` writes into an adapter's config.
         model.pointer = read_pointer(full_model)
         # LoRA rank 0 trains all weights. No phase then writes an adapter, and `adapter` is None.
         if not settings.lora.rank:
@@ -152,9 +146,7 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
         # Sampling settings beside `do_sample: false`, which some models have: `save_pretrained`
         # would refuse them after the training.
         model.generation_config.do_sample = True
-    # Name and revision of the base model, which `save_policy` writes into an adapter's config.
     model.pointer = read_pointer(path)
-    # Only a pretrained model has a name here. Any other has a row for each token already.
     if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)
     return model
@@ -195,7 +187,6 @@ def has_added_rows(checkpoint: Path) -> bool:
 
     `fit_embeddings` computes these when the model is loaded.
     """
-    # Only a pretrained model's weights lie elsewhere, without rows for tokens added here.
     if not read_pointer(checkpoint).get("name"):
         return False
     before = load_pretrained(AutoTokenizer, weights_of(checkpoint))
@@ -203,7 +194,6 @@ def has_added_rows(checkpoint: Path) -> bool:
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
-    """List the added tokens of `tokenizer` that the pretrained tokenizer `before` lacks."""
     known = before.get_vocab()
     return [token for token in tokenizer.get_added_vocab() if token not in known]
 
@@ -275,7 +265,6 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
 
 def max_positions(config: Any) -> int | None:
     """Return the maximum tokens of prompt and completion together; None if there is no limit."""
-    # Of a multimodal model, the part for text; else the config itself.
     text = config.get_text_config(decoder=True)
     positions: int | None = getattr(text, "max_position_embeddings", None)
     return positions

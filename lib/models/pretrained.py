@@ -129,9 +129,8 @@ def dequantized(file: Path) -> Path:
     Raises:
         UserError: transformers cannot read the file.
     """
-    folder = dequantized_folder(file)  # named by the file's hash
+    folder = dequantized_folder(file)
     if not folder.is_dir():
-        # `partial` is a temporary folder, renamed to `folder` at the end of the block.
         with replacing(folder) as partial:
             try:
                 _dequantize(file, partial)
@@ -146,13 +145,9 @@ def dequantized(file: Path) -> Path:
 
 def _dequantize(file: Path, folder: Path) -> None:
     """Write the model and tokenizer of a GGUF file to `folder`, with the file's special tokens."""
-    # Key -> value, such as "tokenizer.ggml.eos_token_id" -> 2. Lists of strings are skipped, except
-    # for the vocabulary.
     metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
     source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
     model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
-    # The loaded weights are plain float32. With these two attributes, which call them quantised,
-    # `save_pretrained` would refuse.
     model.hf_quantizer = None
     del model.config.quantization_config
     tokenizer = load_pretrained(AutoTokenizer, **source)

@@ -1,10 +1,12 @@
 """Write checkpoints: the base model, a trained policy, an adapter that was trained elsewhere."""
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from peft import PeftModel
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -18,7 +20,9 @@ from lib.models.pretrained import load_pretrained, load_tokenizer
 from lib.models.weights import find_weights, read_pointer, write_pointer
 from lib.params.model import Model
 from lib.prompts import PromptFormat
+from lib.prompts.formats import conversation
 from lib.prompts.saved import save_system, saved_system
+from lib.prompts.template import OWN, bounded_rendering
 
 KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to be copied beside its pointer."""
@@ -40,6 +44,8 @@ def write_base(
     prompt_format: PromptFormat,
     model: Model,
     seed: int,
+    system: str = "",
+    template_arguments: Mapping[str, object] | None = None,
 ) -> None:
     """Write the base model to `directory`: a new tiny model, or a pretrained one's tokenizer and
     pointer.
@@ -47,11 +53,12 @@ def write_base(
     Args:
         problems: training problems, on which the tiny model's tokenizer is trained.
         seed: of the tiny model's random weights.
+        system, template_arguments: for layout `own`, see `keep_own_template`.
 
     Raises:
         UserError: the model cannot be found, or has no safetensors, no fast tokenizer or no EOS.
     """
-    if not model.name:  # the default: no pretrained model
+    if not model.name:
         tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
         write_pointer(directory, directory, name="", revision="")
         return
@@ -72,9 +79,14 @@ def write_base(
             f"model.name={model.name}: expected a fast tokenizer (tokenizer.json) that has an "
             "end-of-sequence token"
         )
-    tokenizer.chat_template = prompt_format.chat_template
+    if prompt_format.layout is OWN:
+        try:
+            keep_own_template(tokenizer, prompt_format, system, template_arguments or {})
+        except UserError as error:
+            raise UserError(f"prompt.layout=own: {model.name} {error.message}") from error
+    else:
+        tokenizer.chat_template = prompt_format.chat_template
     if tokenizer.pad_token is None:
-        # The first usual padding token in the vocabulary, else EOS.
         known = tokenizer.get_vocab()
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
     # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
@@ -82,11 +94,66 @@ def write_base(
         tokenizer.add_tokens(list(prompt_format.marks))
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(directory)
-    # Small files: configs and license.
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, directory / name)
     write_pointer(directory, folder, name=model.name, revision=model.revision)
+
+
+def keep_own_template(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt_format: PromptFormat,
+    system: str,
+    arguments: Mapping[str, object],
+) -> None:
+    """Fix the arguments of a tokenizer's own chat template, and make the end of its turns EOS.
+
+    The arguments become a part of the template, so that training, evaluation, servers and an export
+    render the same. A prompt and its SFT target are then the template's rendering of the whole
+    conversation, up to the token that ends the answer.
+
+    Args:
+        system: the system prompt; '' for none.
+        arguments: names that the template reads.
+
+    Raises:
+        UserError: there is no template, it refuses the system message, prints the day, adds text to
+            an answer, or ends an answer with no token of its own.
+    """
+    if not isinstance(tokenizer.chat_template, str):
+        raise UserError("has no chat template; use plain, chatml or llama3")
+    fixed = (f"{{%- set {name} = {json.dumps(each)} -%}}" for name, each in arguments.items())
+    tokenizer.chat_template = "".join((*fixed, tokenizer.chat_template))
+    question = conversation("What is 2 + 3?", system=system)
+    target = prompt_format.target(solution="2 + 3 = 5", reference="5")
+    day = "the day it is"
+    options: dict[str, Any] = {"tokenize": False, "strftime_now": lambda _: day}
+    answered = [*question, {"role": "assistant", "content": target}]
+    try:
+        with bounded_rendering(tokenizer.name_or_path, 2):
+            asked = str(
+                tokenizer.apply_chat_template(question, add_generation_prompt=True, **options)
+            )
+            whole = str(tokenizer.apply_chat_template(answered, **options))
+    except jinja2.TemplateError as error:
+        raise UserError(f"refuses the prompt: {error}; try prompt.system: ''") from error
+    if day in asked:
+        raise UserError(
+            "prints the day, and prompts would differ from day to day; name one, such as "
+            "template_arguments: {date_string: 26 Jul 2024}"
+        )
+    expected = asked + target
+    if not whole.startswith(expected):
+        pairs = enumerate(zip(expected, whole, strict=False))
+        same = next((at for at, (ours, theirs) in pairs if ours != theirs), len(whole))
+        raise UserError(
+            f"renders an answer with {whole[same:][:40]!r}, and training has "
+            f"{expected[same:][:40]!r}; try template_arguments: {{enable_thinking: false}}"
+        )
+    ends = tokenizer(whole.removeprefix(expected), add_special_tokens=False)["input_ids"]
+    if not ends or ends[0] not in tokenizer.added_tokens_decoder:
+        raise UserError("ends an answer with no token of its own; use plain, chatml or llama3")
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0])
 
 
 def save_policy(
@@ -101,7 +168,6 @@ def save_policy(
     Args:
         weights: all weights by name, if `model` holds only this rank's shards.
     """
-    # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)

@@ -57,17 +57,14 @@ def train_tokenizer(
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            # Each match of `_PIECES` (a digit, a word, an operator) becomes a piece of its own.
             pre_tokenizers.Split(Regex(_PIECES), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
-        # The marks are added after training.
         vocab_size=vocab_size - len(marks),
         special_tokens=[PAD_TOKEN, EOS_TOKEN],
-        # Sorted, since `alphabet` has no fixed order.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -77,7 +74,7 @@ def train_tokenizer(
         tokenizer_object=tokenizer,
         pad_token=PAD_TOKEN,
         eos_token=EOS_TOKEN,
-        padding_side="left",  # as generation needs it
+        padding_side="left",
         clean_up_tokenization_spaces=False,
         chat_template=chat_template,
     )

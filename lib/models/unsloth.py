@@ -1,11 +1,9 @@
 """The Unsloth backend: load, adapt and train the policy with Unsloth's kernels.
 
 Unsloth replaces classes of transformers and TRL when it is imported, so it must be imported before
-them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions take
-`**kwargs` and ignore unknown ones, so tests compare every argument passed here with the signatures
-of the locked version. With `fast_inference` it loads the weights into a vLLM in this process and
-trains on the very tensors that vLLM generates from (`lib.engines.vllm`). docs/engines.md lists the
-parts that were run, and where; none was run on a GPU.
+them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions ignore
+unknown arguments, so tests compare every argument with the locked version's signatures.
+docs/engines.md lists the parts that were run, and where; none was run on a GPU.
 """
 
 import contextlib
@@ -57,12 +55,10 @@ def import_first(backend: str, *, generates: bool) -> None:
     """Set the environment variables of CUDA's allocator and of Unsloth, then import Unsloth.
 
     The backend `transformers` needs only the allocator's. Variables that are set already are kept.
-    After the import, TRL's own trainers are restored (`compat.keep_trl`).
 
     Args:
         backend: `model.backend`, `transformers` or `unsloth`.
-        generates: True if the phase samples completions from a vLLM that shares the policy's
-            weights.
+        generates: True if the phase samples from a vLLM that shares the policy's weights.
 
     Raises:
         UserError: unsloth is not installed, or does not find an accelerator.
@@ -70,9 +66,7 @@ def import_first(backend: str, *, generates: bool) -> None:
     """
     shares_weights_with_vllm = backend == "unsloth" and generates
     if shares_weights_with_vllm:
-        compat.prepare_vllm()  # vLLM's environment variables
-        # vLLM's cache frees its memory while the policy trains. `|` prefers its right side: what
-        # the user has set stays.
+        compat.prepare_vllm()
         os.environ |= STANDBY | os.environ
     # Otherwise set expandable memory segments, against fragmentation: standby cannot run with them.
     # If the user has set one of the allocator's variables, nothing is changed.
@@ -84,8 +78,8 @@ def import_first(backend: str, *, generates: bool) -> None:
     early = [name for name in PATCHED if name in sys.modules]
     if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    os.environ |= COMPILED | os.environ  # folder for the code that Unsloth generates
-    _fast_language_model()  # imports Unsloth, or raises UserError
+    os.environ |= COMPILED | os.environ
+    _fast_language_model()
     compat.keep_trl()
 
 
@@ -106,18 +100,14 @@ def load_unsloth(
     """Load the model in the folder `weights` with Unsloth, for LoRA or for training all weights.
 
     Args:
-        settings: params' section `model`; LoRA if `settings.lora.rank` > 0.
-        seed: seed of Unsloth's random numbers while it loads the model.
         memory_share: share of the GPU for a vLLM that shares the model's weights; 0 loads none.
 
     Raises:
-        UserError: a vLLM was requested, and Unsloth loaded none on this GPU. Unsloth itself only
-            prints a line about that.
+        UserError: Unsloth loaded no vLLM on this GPU, about which it only prints a line.
     """
     import torch
 
     shares = memory_share > 0
-    # vLLM seeds all generators and replaces `torch.set_num_threads`; `undisturbed` restores both.
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),
@@ -146,11 +136,7 @@ def load_unsloth(
 def adapt_unsloth(
     model: "PreTrainedModel", *, settings: Model, seed: int, adapter: Path | None
 ) -> "PeftModel":
-    """Put a LoRA adapter on a model from `load_unsloth`: a new one, or one of an earlier phase.
-
-    Args:
-        seed: seed of a new adapter's weights.
-        adapter: folder of the trained adapter; None for a new one.
+    """Put a LoRA adapter on a model from `load_unsloth`: a new one, or the trained `adapter`.
 
     Raises:
         UserError: the trained adapter has other modules than `model.lora` in params.
@@ -172,12 +158,10 @@ def adapt_unsloth(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         bias="none",
-        # False, or Unsloth's own kind of gradient checkpointing.
         use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
         random_state=seed,
         use_rslora=False,
     )
-    # Overwrite the new adapter's weights with the trained ones.
     if adapter is not None:
         from peft import load_peft_weights, set_peft_model_state_dict
 
@@ -188,20 +172,16 @@ def adapt_unsloth(
                 f"model.lora of params, the first is {loaded.unexpected_keys[0]}; "
                 "train both phases with the same model.lora"
             )
-    _fast_language_model().for_training(model=adapted)  # changes the model in place
+    _fast_language_model().for_training(model=adapted)
     return adapted
 
 
 def _fast_language_model() -> Any:
-    """Import Unsloth and return its class `FastLanguageModel`.
-
-    Raises:
-        UserError: unsloth is not installed, or finds no accelerator.
-    """
+    """Import Unsloth and return its class; UserError without it or without an accelerator."""
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:
-        if error.name != "unsloth":  # a package that Unsloth needs is missing
+        if error.name != "unsloth":
             raise
         raise UserError(
             "model.backend=unsloth: unsloth is not installed; "
@@ -209,7 +189,6 @@ def _fast_language_model() -> Any:
         ) from error
     # Unsloth raises these if it finds no accelerator.
     except (NotImplementedError, RuntimeError) as error:
-        # A sentence if torch cannot use the GPUs of this machine; '' if it can, or there are none.
         fault = gpu_fault(find_gpus()) or (
             f"unsloth finds no accelerator here ({first_line(error)}); "
             "set model.backend to transformers"

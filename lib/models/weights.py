@@ -1,8 +1,7 @@
 """Find a model's weights: in a folder, a fetched repository, or behind a base model's pointer.
 
-Weights of several gigabytes are not copied into the pipeline. The pointer, `base.json`, has the
-model's name and the hashes of its config, weights and tokenizer, and every later stage finds the
-weights by it.
+Weights of several gigabytes are not copied into the pipeline: the pointer, `base.json`, has the
+model's name and the hashes of its files, and every later stage finds the weights by it.
 """
 
 from pathlib import Path
@@ -50,10 +49,9 @@ def find_weights(name: str, revision: str) -> Path:
         UserError: no such folder, repository or revision, no permission, no network, no
             safetensors, or a GGUF file that cannot be read.
     """
-    # `find` returns the folder of a repository's files, and downloads them if needed.
     on_hub = is_on_hub(name, revision)
     place = find(model_repository(name, revision)) if on_hub else local_model(name)
-    file = gguf_file(place)  # None for a model in transformers' format
+    file = gguf_file(place)
     if file:
         # Imported here: only a GGUF file needs torch.
         from lib.models.pretrained import dequantized
@@ -95,7 +93,6 @@ def write_pointer(directory: Path, folder: Path, *, name: str, revision: str) ->
         path.name: {"sha256": file_sha256(path), "size": path.stat().st_size} for path in files
     }
     pointer = {"name": name, "revision": revision, "files": hashes}
-    # The folder of a converted GGUF file is named after the file's hash (`dequantized_folder`).
     if folder.parent.name == DEQUANTIZED:
         pointer["gguf"] = folder.name
     write_json(directory / POINTER, pointer)

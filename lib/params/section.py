@@ -36,10 +36,8 @@ def one_of(
 
         `names` and `role` are the arguments of `one_of`; with '' as `role`, no plugin is accepted.
         """
-        # Only the form plugins/<role>/<file>.py:<name> is checked here, not the file.
         if role and is_plugin(name, role=role):
             return name
-        # A plugin of another role, or without the name of an object in its file.
         if role and name.startswith("plugins/"):
             raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
         known = names() if callable(names) else names

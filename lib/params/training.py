@@ -77,8 +77,6 @@ class Optimisation(AdamW):
         return 1
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message if checkpoints should be kept, but none is saved."""
-        # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
 
@@ -106,9 +104,7 @@ class Sft(Optimisation):
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the batch sizes, and for packing with grouping."""
         yield from super().contradictions()
-        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
@@ -205,13 +201,11 @@ class Reward(Section):
         return (*rewards_of(self.stack), *self.extra)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if two functions have one name, under which rewards are stored."""
         if twice := first_repeated([label(name) for name in self.names]):
             yield f"extra: two functions are named `{twice}`; rename or remove one"
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
         """Return the settings of shaping rewards, as keyword arguments of `Grading`."""
-        # `Grading` gets names and weights as other arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -277,6 +271,12 @@ class Grpo(Optimisation):
     kl_weighted: bool
     """Multiply the KL estimate by the probability ratio, so that its gradient is unbiased
     (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own estimate."""
+    teacher: str
+    """Model whose log-probs of the policy's own tokens are added to the advantages (on-policy
+    distillation, arXiv:2306.13649): a checkpoint below data/models, a folder, a GGUF file or a Hub
+    id, with the policy's tokenizer; '' for none."""
+    teacher_coef: NonNegative
+    """Coefficient of the reverse KL towards the teacher; above 0 if and only if there is one."""
     entropy_coef: NonNegative
     """Coefficient of the entropy bonus; 0 for none. With entropy_target, the initial value."""
     entropy_target: NonNegative
@@ -315,7 +315,6 @@ class Grpo(Optimisation):
     @property
     def batch_size(self) -> int:
         """The number of completions in an optimiser step."""
-        # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     @property
@@ -324,7 +323,6 @@ class Grpo(Optimisation):
         return self.num_iterations * self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of steps, batch sizes, and settings that loss or advantage cannot use."""
         yield from super().contradictions()
         yield from self._step_faults()
         yield from self._objective_faults()
@@ -343,7 +341,6 @@ class Grpo(Optimisation):
         # can only resume between two generations.
         steps = self.steps_per_rollout
         if self.save_steps % steps:
-            # The nearest multiples: `below`, where 0 saves none, and `below + steps`.
             below = self.save_steps - self.save_steps % steps
             yield (
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
@@ -351,8 +348,6 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        # A generation of P * G completions is cut into updates, and each update into micro-batches.
-        # `indivisible` yields a message if that is not possible.
         what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
         completions, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
         if completions % updates:
@@ -402,6 +397,13 @@ class Grpo(Optimisation):
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         if self.average == "prompt" and self.loss_facts.average != "step_tokens":
             yield f"average=prompt; loss `{self.loss}` has an average of its own: use dapo"
+        if bool(self.teacher) != (self.teacher_coef > 0):
+            yield (
+                f"teacher={self.teacher or '(none)'} with teacher_coef={self.teacher_coef:g}; a "
+                "teacher needs a coefficient above 0 (1.0 is usual), and a coefficient a teacher"
+            )
+        if self.teacher and (self.divide_by == "signal" or is_plugin(self.loss)):
+            yield "teacher: needs divide_by: all, and a loss that is no plugin"
         if self.divide_by == "signal" and self.loss == "bnpo":
             yield "divide_by=signal; `bnpo` divides by its micro-batch's tokens: use dapo"
         # epsilon_high 0: the same as epsilon.
@@ -478,7 +480,6 @@ class Dpo(Optimisation):
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a message for each fault of the batch sizes and of label smoothing."""
         yield from super().contradictions()
         # A message if micro-batches cannot make up the batch.
         yield from indivisible(

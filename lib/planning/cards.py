@@ -49,17 +49,14 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     # The phases of this run: sft, grpo and, if params have it, dpo.
     kinds = [kind for kind in params.starts if not section_of(params, kind).skipped]
     current = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
-    # First without checkpointing, for at least the current sizes; then with it, for any size.
     for checkpointing, least in ((False, current), (True, dict.fromkeys(kinds, 1))):
         candidate = params.replaced(model={"gradient_checkpointing": checkpointing})
-        # 0 if no size fits.
         sizes = {kind: _largest_size(candidate, kind, shape, memory) for kind in kinds}
         if all(sizes[kind] >= least[kind] for kind in kinds):
             return {
                 "model": {"gradient_checkpointing": checkpointing},
                 **{kind: {"micro_batch_size": size} for kind, size in sizes.items()},
             }
-    # Not even with checkpointing: the phases of size 0.
     too_large = ", ".join(kind for kind, size in sizes.items() if not size)
     raise UserError(
         f"{too_large}: no micro-batch with the same gradient fits {FILL:.0%} of "
@@ -75,11 +72,8 @@ def _largest_size(params: Params, kind: str, shape: Shape, memory: int) -> int:
         memory: bytes of the card.
     """
     for size in micro_batch_sizes(params, kind):
-        # Plan all phases with this size, and take the plan of this one.
         phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)
-        # `bytes_on` includes CUDA's own memory and a vLLM's share of the card. A part of the card
-        # stays free for fragments and kernels.
         if phase.bytes_on(memory) <= FILL * memory:
             return size
     return 0
@@ -96,7 +90,6 @@ def fit_lines(params: Params, memory: int) -> Iterator[str]:
     except UserError as error:
         yield f"{card}: {error.message}"
         return
-    # "sft.micro_batch_size: 8" for each changed param.
     flat = (
         f"{section}.{key}: {json.dumps(value)}"
         for section, values in changes.items()

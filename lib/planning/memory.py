@@ -96,7 +96,6 @@ class Shape(BaseModel, frozen=True):
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
         # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
-        # `linear_weights` counts all blocks; bias and norms are those of one block.
         blocks = self.linear_weights + self.num_hidden_layers * (bias + norms)
         final_norm = self.hidden_size
         return self.embeddings + blocks + final_norm
@@ -133,7 +132,6 @@ class Shape(BaseModel, frozen=True):
         lora = model.lora
         if not lora.rank:  # 0: no LoRA
             return self.parameters
-        # Inputs + outputs of each adapted layer of a block; 0 for a layer outside the blocks.
         widths = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
         return self.num_hidden_layers * lora.rank * sum(widths)
 
@@ -146,11 +144,9 @@ def shape_of(model: Model) -> Shape | None:
     Raises:
         UserError: its config.json is damaged.
     """
-    # A new Qwen3 with random weights.
     if not model.name:
         tiny = model.tiny
         heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
-        # Other fields of `tiny` have the names of config.json; `Shape` ignores those it lacks.
         sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
     if facts := preset_facts().get(model.name):
@@ -160,16 +156,13 @@ def shape_of(model: Model) -> Shape | None:
 
     on_hub = hub.is_on_hub(model.name, model.revision)
     repository = hub.model_repository(model.name, model.revision)
-    # A folder, or the path of a GGUF file.
     folder = repository.folder if on_hub else hub.local_model(model.name)
-    # None if the model is not in the GGUF format.
     file = hub.gguf_file(folder)
     config = (hub.dequantized_folder(file) if file else folder) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
     # A damaged file: no JSON, no mapping, a key missing or of another type, or no heads.
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        # On one line: pydantic's messages have several.
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"model.name: {config} is no model's configuration ({fault}); copy or fetch it again"
@@ -207,7 +200,6 @@ def micro_batch_sizes(params: Params, kind: str) -> list[int]:
     # GRPO's loss `bnpo` averages over the micro-batch: another size would change the gradient.
     if getattr(section, "loss", "") == "bnpo":
         return [section.micro_batch_size]
-    # Gradient accumulation needs whole micro-batches: the divisors of the batch.
     return [size for size in range(batch, 0, -1) if batch % size == 0]
 
 
@@ -254,10 +246,8 @@ def samplers_of(params: Params, kind: str, launch: Launch = ALONE) -> list[Sampl
     samplers = []
     if kind == "grpo":
         share = rollout.gpu_memory_utilization if beside_policy else 0.0
-        # All at once, also for several updates.
         batch = grpo.prompts_per_step * grpo.group_size // launch.ranks
         samplers.append(Sampler(rollout.engine, share, batch))
-    # 0: no validation.
     if section_of(params, kind).eval_steps:
         share = validation.gpu_memory_utilization if beside_policy else 0.0
         samplers.append(Sampler(validation.engine, share, validation.batch_size))
@@ -283,7 +273,6 @@ def memory_at_peak(
     engines = samplers_of(params, kind, launch)
     samplers = [each for each in engines if each.engine == "transformers"]
     batch = max((each.batch_size for each in samplers), default=0)
-    # {"cache": keys and values, "logits": …}, both 0 for batch 0.
     generation = _generation(shape, model, batch=batch, length=model.max_seq_length)
     if kind == "pairs":
         # The policy is merged and not trained. Without an engine on its own weights (batch 0), vLLM
@@ -291,7 +280,6 @@ def memory_at_peak(
         weights = shape.parameters * BYTES[model.inference_dtype]
         return {"weights": weights, **generation} if batch else {}
 
-    # `full`: all weights are trained, without LoRA. `stored`: bytes per weight.
     full, stored = not model.lora.rank, BYTES[model.dtype]
     weights = shape.parameters * stored
     # PEFT keeps adapters in float32, whatever the type of the model.
@@ -303,6 +291,9 @@ def memory_at_peak(
     # The KL penalty's reference policy: a copy of the trained weights.
     if kind != "sft" and section.beta:
         resident["reference"] = trained
+    # Counted with the policy's size.
+    if kind == "grpo" and section.teacher:
+        resident["teacher"] = weights
     # DDP copies all gradients into buckets, which it sums over the ranks.
     if launch.ranks > 1 and not launch.shards:
         resident["buckets"] = trained
@@ -322,7 +313,6 @@ def memory_at_peak(
     summed = output_layer if shape.tie_word_embeddings else 0
     after_forward, in_backward = _activations(params, kind, shape, launch)
     logits = _logits(params, kind, shape, output_layer=output_layer)
-    # Generation, loss, backward, update.
     moments = (
         {**resident, **generation},
         {**training, "activations": after_forward, "logits": logits},
@@ -350,11 +340,9 @@ def _activations(params: Params, kind: str, shape: Shape, launch: Launch) -> tup
     # Bytes per value: of the weights and the residual stream, and of the compute type.
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
     tokens, _ = forward_pass(params, kind, launch)
-    # Values, not bytes, of one residual [tokens, h].
     residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.linear_weights * compute if compute < stored else 0
-    # All activations of one block.
     repeats = model.attention in ("eager", "sdpa")
     block = tokens * _block_bytes(shape, stored, compute, repeats=repeats)
     # The last norm keeps its input in float32, its quotient, and the output layer's input.
@@ -386,7 +374,6 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
         chunk = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         return chunk + 2 * tokens * shape.hidden_size * BYTES[params.model.dtype] + output_layer
     numel = scored * shape.vocab_size
-    # reckon's GRPO loss computes many logits by chunks; with Unsloth it computes all at once.
     if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
         model, weight = params.model, shape.vocab_size * shape.hidden_size
         stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
@@ -397,7 +384,6 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
         chunk = min(CHUNK, numel) * 4
         gradient = weight * (4 + compute * half) if output_layer else 0
         if autocast and model.gradient_checkpointing:
-            # Autocast's copies of the blocks' weights have gone.
             gradient -= shape.linear_weights * compute
         # In half precision, both also have a copy of the chunk, and of a float32 layer's weights.
         converted = chunk // 2 * half + weight * compute * autocast
@@ -413,10 +399,8 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     is then compared on their tokens.
     """
     model, evaluate = params.model, params.evaluate
-    # The adapter is merged into the model, and is in memory beside it until then.
     adapter = shape.trained(model) if model.lora.rank else 0
     weights = {"weights": BYTES["float32"] * (shape.parameters + adapter)}
-    # The longest prompt leaves room for evaluate.max_new_tokens; the comparison takes fewer.
     longest_prompt = model.max_seq_length - evaluate.max_new_tokens
     longest = longest_prompt + min(evaluate.max_new_tokens, VERIFIED_TOKENS)
     # `_generation` returns {"cache": keys and values, "logits": …} for float32, whatever training
@@ -458,7 +442,6 @@ def _block_bytes(shape: Shape, stored: int, compute: int, *, repeats: bool) -> i
     """
     # If autocast converts the two norms' results, each of five products keeps its own copy.
     copies = 2 if compute == stored else 5
-    # The formula's other two terms. `normed` is q + k if a norm follows each (Qwen3), else 0.
     key = shape.query if repeats else shape.key
     products = compute * (2 * shape.query + 2 * key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed

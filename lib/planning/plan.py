@@ -78,7 +78,6 @@ class Phase:
 
     def bytes_on(self, card: int) -> int:
         """Return the phase's bytes on a GPU with `card` bytes, vLLM and CUDA included."""
-        # Shared weights are inside vLLM's share, and must not count twice.
         shared = self.memory.get("weights", 0) if self.shares_weights else 0
         return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
 
@@ -99,7 +98,6 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
     """
     for name in ("sft", "grpo"):
         yield _phase(name, name, params, shape, launch)
-    # [] for no DPO, or the one checkpoint that it starts from, such as ["sft"].
     for init in params.dpo.init:
         for name in ("pairs", "dpo"):
             yield _phase(name, f"{name}@{init}", params, shape, launch)
@@ -132,7 +130,6 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
 
-    # A pair is two sequences.
     sequences = 2 * batch if name == "dpo" else batch
     generates = name in ("grpo", "pairs")
     row_tokens = params.rollout.max_new_tokens if generates else longest_row(params, name)
@@ -150,7 +147,6 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         and shares_weights(params.model, engine=samplers[0].engine)
     )
 
-    # The trainer's batch arguments, and params with one rank's part of the micro-batch.
     trainer, of_rank = {}, params
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
@@ -183,7 +179,6 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     """
     if name == "dpo":
         return None, "pairs has to run first"
-    # DPO's sampling (`pairs`) takes GRPO's problems.
     prepare, data_name = params.prepare, "sft" if name == "sft" else "grpo"
     data = getattr(prepare, data_name)
     # Only SFT's rows are counted within a length cut; 0 is no cut.
@@ -208,7 +203,6 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
         origins.append(UNFILTERED)
     weights = [entry.weight for entry in data.sources]
     total = sum(mixture_counts(available, weights, limit=data.num_train_examples))
-    # Each origin once, in order: several sources may have the same.
     return total, "; ".join(dict.fromkeys(origins))
 
 
@@ -219,7 +213,6 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
         cut: rows longer than this are dropped, in tokens; 0 for no limit.
     """
     if isinstance(source, GeneratorSource):
-        # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
     entries = [known_sets()[source.known]] if isinstance(source, KnownSource) else []
     if isinstance(source, HubSource):
@@ -264,7 +257,6 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
 
     Return None without validations, or if the number of the phase's steps is unknown.
     """
-    # `trainer` is {} if the phase does not train.
     if not (phase.trainer and phase.steps):
         return None
     validation, eval_steps = params.validation, section_of(params, phase.name).eval_steps
@@ -273,7 +265,6 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
     limit, rows = validation.num_problems, benchmark_rows(params)
     # The held-back set is no benchmark, and some benchmarks have no count: assume the limit.
     prompts = sum(min(limit, rows.get(name) or limit) for name in validation.sets)
-    # A greedy answer, and the samples.
     answers = prompts * (1 + validation.num_samples)
     # 1 before the first step, and one after every `eval_steps` steps and after the last step.
     completions = answers * (1 + math.ceil(phase.steps / eval_steps))
@@ -292,7 +283,6 @@ def evaluation_of(params: Params) -> Measurement | None:
         num_prompts, decoding = rows[name], evaluate.decoding_of(name)
         if num_prompts is None:
             return None
-        # `greedy` is True for one more completion, at temperature 0.
         per_prompt = decoding.greedy + decoding.num_samples
         num_completions = num_prompts * per_prompt * len(evaluate.checkpoints)
         prompts += num_prompts
@@ -312,7 +302,6 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     Example: {"base": …, "sft": …, "grpo": …, "export": …}.
     """
     model = params.model
-    # All weights, by their type.
     whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
     # A trained checkpoint: LoRA's adapter, which PEFT saves in float32, or all weights.
     saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else whole[model.dtype]
@@ -332,7 +321,6 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
 
 def plan_lines(params: Params) -> Iterator[str]:
     """Format the plan of a run: phases, evaluation, memory, disk, warnings, changed params."""
-    # The shape is None if the model's config.json is not on this machine.
     model, shape, evaluate = params.model, shape_of(params.model), params.evaluate
     name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
     size = "size unknown"
@@ -344,9 +332,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     if launch.ranks > 1:
         yield f"  LAUNCH starts {launch}"
     phases = list(phases_of(params, shape, launch))
-    # A skipped phase only passes on the checkpoint before it.
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
-    # "evaluate@{base,sft,grpo} → export grpo"
     last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"
     yield f"  stages: {' → '.join(['prepare', *stages, last])}"
     for phase in phases:
@@ -368,13 +354,10 @@ def plan_lines(params: Params) -> Iterator[str]:
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `./reckon memory-probe`"
-    # Times of other people's runs of this model or a similar one.
     facts = preset_facts().get(model.name, {})
     for line in facts.get("published", ()):
         yield f"published, not ours: {line}"
-    # Probable mistakes, and changed params without effect.
     yield from (f"warning: {each}" for each in doubts(params))
-    # Both by dotted key. `BASE` is the preset below all others.
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
@@ -386,7 +369,6 @@ def plan_lines(params: Params) -> Iterator[str]:
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     """Format the plan of one phase: steps, data, memory, fitting cards, validation and rollouts."""
     section, rollout = section_of(params, phase.name), params.rollout
-    # None if only an earlier stage can count the rows.
     steps, warmup, rows = (
         "unknown" if number is None else f"{number:,}"
         for number in (phase.steps, phase.warmup_steps, phase.rows)
@@ -395,14 +377,12 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"{phase.stage}: steps {steps}, warm-up {warmup}"
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
-        # DPO's sampling (`pairs`) has no trainer; each of its steps samples one batch.
         yield f"{phase.stage}: steps {steps}, each a batch"
     # A raw count is an upper bound: filters and length cuts only drop rows.
     at_most = "at most " if UNFILTERED in phase.rows_from else ""
     yield f"  data: {at_most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
-    # Bytes by purpose, {} for a model of unknown shape; and vLLM's share, 0 without vLLM.
     memory = [_sizes(phase.memory)] if phase.memory else []
     if phase.vllm_share:
         share = f"vLLM {phase.vllm_share:.0%} of the policy's GPU"
@@ -417,12 +397,10 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  fits one GPU of: {', '.join(cards)}"
     if measured := validation_of(params, phase):
         yield f"  validation with {params.validation.engine}: {measured}"
-    # What the authors of the source system say about this model's steps and time.
     if stated := preset_facts().get(params.model.name, {}).get("states", {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
         device = f" on {rollout.device}" if rollout.device else ""
-        # Several optimiser steps may train on the completions of one generation.
         shared = section.steps_per_rollout
         completions = section.prompts_per_step * section.group_size
         total = math.ceil(section.max_steps / shared) * completions

@@ -55,7 +55,6 @@ def longest_first(
     answer_format = prompt_format(**params.prompt.rendering)
     counter = token_counter(base, prompt_format=answer_format, system=saved_system(base))
     rows = list(read_problems(problems / f"{phase}.jsonl"))
-    # Tokens of each prompt, then of prompt and completion together.
     lengths = counter.prompts(rows)
     if phase == "sft":
         lengths = list(map(sum, zip(lengths, counter.completions(rows), strict=True)))
@@ -91,7 +90,6 @@ def fits(
     Raises:
         RuntimeError: a failure of another cause.
     """
-    # A GRPO step gets its number of problems, the longest ones.
     rows = problems[: params.grpo.prompts_per_step]
     if phase == "sft":
         # An SFT step gets copies of the longest example. With packing, a row of max_seq_length
@@ -157,12 +155,10 @@ def _take_steps(
         "max_steps": STEPS,
         # reckon's trainer needs as much memory as TRL's, which has no engine to extend completions.
         "trainer": "reckon",
-        # No further rounds of generation.
         "dynamic_sampling": 0,
         # All completions count as truncated: if they were masked, nothing would be trained on.
         "mask_truncated": False,
     }
-    # Some keys are those of one phase only.
     section = getattr(params, phase)
     changes = {key: value for key, value in changes.items() if hasattr(section, key)}
     short = params.replaced(**{phase: changes})
@@ -172,7 +168,6 @@ def _take_steps(
         if phase == "sft":
             trainer: Any = sft_setup(short, **paths).trainer
         else:
-            # Rewards differ in every group, and completions have full length.
             trainer = with_signal(grpo_setup(short, init=base, **paths).trainer)
             stack.callback(trainer.engine.close)
         # These callbacks would print the artificial rewards, and warnings about them.
@@ -187,10 +182,8 @@ def with_signal(trainer: Any) -> Any:
     Rewards differ in every group, so that every micro-batch has a gradient. Completions get full
     length, except in TRL's trainer, which has no engine to replace.
     """
-    # `_alternating` returns 0, 1, 0, 1, … for the completions.
     trainer.reward_funcs[:] = [_alternating for _ in trainer.reward_funcs]
     if hasattr(trainer, "engine"):
-        # `_full_length` calls the engine's own method, its first argument.
         trainer.engine.generate = functools.partial(_full_length, trainer.engine.generate)
     return trainer
 

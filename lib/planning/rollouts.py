@@ -69,7 +69,6 @@ def diagnose(
     # [P]: copies of the most frequent completion of each problem.
     copies = [max(counts_of(group).values()) for group in groups]
     num_identical = sum(count >= IDENTICAL_SHARE * size for count in copies)
-    # Groups with different rewards; equal rewards give no gradient.
     num_signal = sum(map(has_signal, groups))
     num_truncated = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
@@ -91,7 +90,6 @@ def diagnose(
             f"{num_truncated} of {len(rows)} completions run into rollout.max_new_tokens="
             f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop"
         )
-    # `near` is a small part of the reward's range.
     if mean <= limits.lowest + limits.near:
         faults.append(
             f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
@@ -126,14 +124,12 @@ def report_lines(
         yield from _group_lines(group, grading)
     rows = [each for group in groups for each in group]
     yield f"All {len(rows)} completions of {len(groups)} problems"
-    # Name of each reward function → its value, for every completion.
     rewards = [{**grading.by_name(each), "in total": each.reward} for each in rows]
     for name in rewards[0]:
         values = [each[name] for each in rewards]
         variance = statistics.pvariance(values)
         yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {variance:.3g}"
     yield f"  groups with differing rewards: {sum(map(has_signal, groups))} of {len(groups)}"
-    # `counts_of` has one entry for each distinct completion of a problem.
     num_distinct = sum(len(counts_of(group)) for group in groups)
     yield f"  distinct completions: {num_distinct / len(rows):.0%}"
     num_truncated = sum(each.truncated for each in rows)
@@ -148,22 +144,17 @@ def report_lines(
 
 def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
     """Format a problem, its completions with their rewards, and the variance of the rewards."""
-    # All completions of a group have the same problem.
     yield f"Problem: {group[0].problem}"
     yield f"Reference: {group[0].reference}"
     for number, each in enumerate(group, start=1):
-        # One "name=value" per reward function.
         rewards = " ".join(f"{name}={value:g}" for name, value in grading.by_name(each).items())
         yield (
             f"  [{number}] reward={each.reward:g} ({rewards}) class={each.label} "
             f"tokens={each.num_tokens} ended_by={each.finish}"
         )
-        # Cut to a length, with control characters as visible text.
         text = visible(shorten(each.completion, SHOWN_CHARS))
-        # An empty completion is one empty line.
         yield from (f"      {line}" for line in text.splitlines() or [""])
     variance = statistics.pvariance([each.reward for each in group])
-    # `counts_of` has one entry for each distinct completion. Equal rewards give no gradient.
     yield (
         f"  distinct {len(counts_of(group))} of {len(group)}, reward variance {variance:.3g}"
         f"{'' if has_signal(group) else ': no signal'}"

@@ -28,8 +28,9 @@ from lib.params.data import Difficulty, Ingredient, LengthSettings
 from lib.problems.filters import digest
 from lib.problems.mixture import mixture_counts
 from lib.problems.store import ProblemTable, join
-from lib.prompts import PromptFormat, prompt_text, special_tokens
-from lib.prompts.formats import Target, render_target
+from lib.prompts import PromptFormat, special_tokens
+from lib.prompts.formats import Target, conversation, render_target
+from lib.prompts.template import bounded_rendering, render
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ class TokenCounter:
         bos_token: '' for a tokenizer that has none.
         eos_token: ends every completion.
         controls: the tokenizer's control tokens, as text.
+        template: the chat template saved with the tokenizer.
     """
 
     count: Callable[[Sequence[str]], list[int]]
@@ -50,6 +52,7 @@ class TokenCounter:
     system: str
     bos_token: str
     eos_token: str
+    template: str
     controls: tuple[str, ...] = ()
 
     def fault(self, problem: Problem, target: Target | None) -> tuple[str, str] | None:
@@ -67,13 +70,18 @@ class TokenCounter:
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each prompt, as text from BOS to the start of the completion."""
-        bos, system = self.bos_token, self.system
-        return self.count(
-            [
-                prompt_text(self.prompt_format, each.problem, system=system, bos_token=bos)
+        with bounded_rendering("prompt.layout", len(problems)):
+            texts = [
+                render(
+                    conversation(each.problem, system=self.system),
+                    template=self.template,
+                    bos_token=self.bos_token,
+                    eos_token=self.eos_token,
+                    add_generation_prompt=True,
+                )
                 for each in problems
             ]
-        )
+        return self.count(texts)
 
     def completions(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each SFT completion, EOS included."""
@@ -106,6 +114,7 @@ def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str)
         count=count,
         prompt_format=prompt_format,
         system=system,
+        template=(checkpoint / "chat_template.jinja").read_text("utf-8"),
         controls=tuple(sorted(controls - {""})),
         **special_tokens(checkpoint),
     )

@@ -19,6 +19,7 @@ from lib.core.plugins import is_plugin, load_plugin
 from lib.prompts.template import (
     ALPACA,
     LAYOUTS,
+    OWN,
     PLAIN,
     R1_ZERO,
     Layout,
@@ -149,7 +150,9 @@ class TaggedFormat(_Judge):
         between = gap if self.between is None else self.between
         reasoning = f"{solution.strip()}{gap}{self.working[1]}"
         answer = f"{self.answer[0]}{gap}{reference}{gap}{self.answer[1]}{gap}"
-        return f"{opening}{reasoning}{between}{answer}"
+        target = f"{opening}{reasoning}{between}{answer}"
+        # Templates strip an answer.
+        return target.strip() if self.layout is OWN else target
 
     def parse(self, completion: str) -> ParsedCompletion:
         """Parse one completion; never raises, whatever the text.
@@ -366,7 +369,7 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
         tags: four tags in place of the format's own: reasoning open, close, answer open, close; ()
             for its own.
         layout: the text around turns: "plain" for the format's own, or that of a model family,
-            "chatml" (Qwen) or "llama3".
+            "chatml" (Qwen), "llama3", or "own" for the model's own chat template.
 
     Raises:
         UserError: an unknown format or layout (lists the known ones), or tags that do not suit the
@@ -390,6 +393,11 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
     if own_format.layout is not PLAIN:
         raise UserError(
             f"prompt.layout: `{name}` has its own text around the question; use `plain`"
+        )
+    if layout == "own" and isinstance(own_format, TaggedFormat) and own_format.opened_by_prompt:
+        raise UserError(
+            f"prompt.layout=own: the reasoning of `{name}` begins in the prompt, and a model's own "
+            "template ends that; use format xml or boxed"
         )
     return dataclasses.replace(own_format, layout=LAYOUTS[layout])
 

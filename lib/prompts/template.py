@@ -8,17 +8,24 @@ begins with BOS twice. Without a tokenizer, `prompt_text` returns the same text 
 `tokenizer.apply_chat_template(..., tokenize=False)`.
 """
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+import resource
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import jinja2
+import psutil
 from jinja2 import nodes
-from jinja2.ext import Extension
+from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from lib.core.errors import UserError, first_line
 
 Message = dict[str, str]
 """One chat turn: {"role": "system" | "user" | "assistant", "content": text}."""
@@ -91,7 +98,10 @@ ALPACA = Layout(
     assistant="### Response:",
 )
 
-LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
+OWN = Layout()
+"""The model's own chat template, which `prepare` saves with the base model's tokenizer."""
+
+LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3, "own": OWN}
 """Values of `prompt.layout`. `R1_ZERO` and `ALPACA` belong to one prompt format each."""
 
 
@@ -102,8 +112,11 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
     preamble (if there is no system message), and each turn with the layout's text around it.
 
     Args:
+        layout: for `OWN`, the source is ''.
         opening: tag at the prompt's end, such as `<think>`; '' for none.
     """
+    if layout is OWN:
+        return ""
     # Printed at the end of a prompt, and also before an answer in a conversation: a prompt is
     # therefore a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
@@ -183,6 +196,11 @@ def render(
     )
 
 
+def _refuse(message: str) -> None:
+    """Raise the error of a template that refuses a conversation."""
+    raise jinja2.TemplateError(message)
+
+
 # Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
@@ -190,7 +208,66 @@ def _compiled(template: str) -> jinja2.Template:
     # The settings are those of transformers (utils/chat_template_utils.py). `_Generation` adds the
     # tag `{% generation %}`, which Jinja does not know, and prints its content unchanged.
     environment: Any = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
+    environment.globals["raise_exception"] = _refuse
     compiled: jinja2.Template = environment.from_string(template)
     return compiled
+
+
+RENDERING_S, PROMPT_S, RENDERING_BYTES = 10, 0.1, 2 * 2**30
+"""Most time for a call of `bounded_rendering` and for each of its prompts, and most memory."""
+
+TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a chat template that fails, as for a role that it does not know."""
+
+
+@contextlib.contextmanager
+def bounded_rendering(name: str, num_prompts: int) -> Iterator[None]:
+    """Bound time and memory of a block that renders prompts, in a process's main thread.
+
+    A stranger's chat template is a program, and so is a tokenizer's regular expression. What
+    recognises a trial could run for ever later, so that every real rendering is bounded instead.
+
+    Raises:
+        UserError: the block takes more, the template fails, or the tokenizer's Rust code panics.
+    """
+
+    def expire(*_: object) -> None:
+        raise UserError(f"{name}: its chat template or tokenizer takes more than {limit_s:g} s")
+
+    limit_s = RENDERING_S + PROMPT_S * num_prompts
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        handler = signal.signal(signal.SIGALRM, expire)
+        timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
+        if limits[0] == resource.RLIM_INFINITY:
+            most = psutil.Process().memory_info().vms + RENDERING_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    try:
+        yield
+    except MemoryError as error:
+        raise UserError(f"{name}: its chat template takes too much memory") from error
+    except TEMPLATE_FAULTS as error:
+        raise UserError(
+            f"{name}: its chat template fails: {first_line(error)}; set PROMPT_FORMAT to another "
+            "layout, such as boxed/chatml"
+        ) from error
+    except BaseException as error:
+        # pyo3's exception is no Exception: a regular expression that its engine gives up on.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
+    finally:
+        if in_main_thread:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, *timer)

@@ -105,8 +105,6 @@ def figure_svg(figure: Figure) -> str:
         "concat": views,
         "columns": figure.columns,
         "spacing": 28,
-        # By default, concatenated views share one colour scale, with one legend for the series of
-        # all panels. Here each panel has its own.
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
     }
     return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
@@ -124,7 +122,6 @@ def chart_label(text: str) -> str:
     Control characters, on which the SVG writer aborts the process, become visible.
     """
     label = visible(shorten(text, 60))
-    # A word joiner has no width.
     return f"{label}\u2060" if label in OBJECT_PROTOTYPE else label
 
 
@@ -146,13 +143,10 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
     legend: Spec
     if len(values) < 2:
-        # None draws no legend: one colour needs none.
         legend = {"legend": None}
     elif len(values) > num_columns:
-        # labelLimit 0 lifts Vega-Lite's default of 160 pixels per name.
         legend = {"legend": {"columns": num_columns, "labelLimit": 0}}
     else:
-        # Vega-Lite's default: a legend on one line.
         legend = {}
     # An explicit domain, so that colours follow the order of `values`, and a value without a row
     # in this panel keeps its colour. Vega-Lite's default is the sorted values of the rows.
@@ -187,9 +181,7 @@ def whiskers(
     # each other.
     if len(checkpoints) > 1:
         encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
-    # Pixels: 12 per dot, and 12 between labels.
     height = len(labels) * (12 + 12 * len(checkpoints))
-    # The layers of layers.json put `value` (a dot), `low` and `high` (a line) on the x axis.
     return panel_of(title, rows, height, encoding, layer=LAYERS["whiskers"])
 
 
@@ -211,17 +203,13 @@ def learning_curve(
         series: names of the lines, in the order of their colours.
         best: a point to draw a ring around, {"step", "answer_accuracy"}; None for no ring.
     """
-    # Common to all layers; each layer of layers.json adds its own field.
     encoding = {"x": STEP, "y": SHARE_AXIS, "color": colored_by("series", series, SERIES_COLORS)}
-    # A band from `low` to `high`, the dashed line, and the line through `value`.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
-        # Its own data and colour, since it belongs to no series; its x is the common `step`.
         ring: Spec = {
             "data": {"values": [dict(best)]},
             "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},
             "encoding": {"y": {"field": "answer_accuracy"}, "color": {"value": INK}},
         }
         layers.append(ring)
-    # The panel is 180 pixels high.
     return panel_of(title, rows, 180, encoding, layer=layers)

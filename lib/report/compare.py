@@ -73,7 +73,6 @@ class RevisionComparison:
         for note in self.notes:
             yield f"> {note}\n" if markdown else note
         for table in self.tables:
-            # A table without rows is one sentence in both forms.
             if not table.rows:
                 yield f"{table.title}: no difference"
             elif markdown:
@@ -84,7 +83,6 @@ class RevisionComparison:
         if markdown:
             yield from (f"**{alarm}**" for alarm in self.alarms)
         else:
-            # Not in a pull request: the address of the curves is a local file.
             yield self.more
             yield from alarm_lines(self.alarms)
 
@@ -108,13 +106,9 @@ def compare_with(
     Raises:
         UserError: there is no repository or no revision `base`, or DVC failed.
     """
-    # Called for its UserError only, which names the remedy if there is no repository.
     git("rev-parse", "--git-dir")
-    # DVC would read the workspace, and find no difference.
     if not base:
         raise UserError("BASE= is empty; expected a revision, such as HEAD")
-    # Without `rev`, DVCFileSystem reads the workspace. `_params` returns a side's params by dotted
-    # key, and `_read` a side's JSON file, {} if it is missing.
     then, now = DVCFileSystem(rev=base), DVCFileSystem()
     try:
         # The first read resolves the revision; an unknown one is a DvcException.
@@ -125,24 +119,19 @@ def compare_with(
             f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list the revisions"
         ) from error
     new_checkpoint = new_params["export.checkpoint"]
-    # A revision older than this key gets the workspace's value.
     old_checkpoint = old_params.get("export.checkpoint", new_checkpoint)
     try:
         old_rows = graded_rows(then, graded / f"{old_checkpoint}.jsonl")
     except UserError:
         # Rows of an older version lack today's fields.
         old_rows = ()
-    # () for a side whose completions DVC's cache lacks.
     rows = {base: old_rows, WORKSPACE: graded_rows(now, graded / f"{new_checkpoint}.jsonl")}
-    # The devices of the revision's run.
     measured_on = _read(then, metrics / "report.json").get("measured_on", [])
-    # '' if both sides have completions of the same problems.
     reason = why_unpaired(base, rows, " / ".join(measured_on))
     if reason:
         notes.append(reason)
         comparisons = compare_metrics(
             base,
-            # The metrics have their standard errors in lists; `unlisted` takes them out.
             old=unlisted(_read(then, metrics / f"evaluate/{old_checkpoint}.json")),
             new=unlisted(_read(now, metrics / f"evaluate/{new_checkpoint}.json")),
         )
@@ -184,7 +173,6 @@ def summarize(
             significant difference on the others.
     """
     benchmarks = {comparison.benchmark for comparison in comparisons}
-    # False sorts before True: the headline set first, the others by name.
     sets = sorted(benchmarks, key=lambda name: (name != headline, name))
     sets_with_table = sets if everything else sets[:1]
     rates = [
@@ -265,20 +253,15 @@ def why_unpaired(
         measured_on: the machine of the revision's run; '' if unknown.
     """
     # Unpaired, the spread between problems stays in the interval (arXiv:2411.00640, section 4).
-    consequence = "so the exported models are compared unpaired, with wider intervals"
+    unpaired = "the exported models are compared unpaired, with wider intervals"
     if not rows[WORKSPACE]:
-        return (
-            "Nothing was run here: the workspace's numbers are the committed ones, "
-            f"{consequence}. `make repro` generates its completions."
-        )
+        return f"Nothing was run here (`make repro` does): {unpaired}."
     if not rows[base]:
         machine = f" (run on: {measured_on})" if measured_on else ""
         return (
-            f"DVC's cache has no graded completions of {base}{machine} that this version reads, "
-            f"{consequence}. If they were pushed, `dvc pull` or `dvc exp pull origin {base}` "
-            "fetches them; runs committed here are compared in pairs."
+            f"No readable completions of {base}{machine} in DVC's cache (`dvc pull` fetches pushed "
+            f"ones): {unpaired}."
         )
-    # For each side: the problems with graded completions, and the references they were graded by.
     old, new = (
         {
             (row.benchmark, row.mode, row.problem_id, row.reference)
@@ -292,7 +275,7 @@ def why_unpaired(
     common = {key[:2] for key in old} & {key[:2] for key in new}
     if old == new or (common and not any(key[:2] in common for key in old ^ new)):
         return ""
-    return f"The two sides answer different problems, or have other references, {consequence}."
+    return f"The two sides answer different problems, or have other references: {unpaired}."
 
 
 def compare_metrics(
@@ -310,11 +293,9 @@ def compare_metrics(
     """
     comparisons = []
     for benchmark, modes in old.items():
-        # The headline measure of each mode: greedy answer accuracy, sampled pass@1.
         for mode, measure in MEASURES.items():
             before, after = modes.get(mode, {}), new.get(benchmark, {}).get(mode, {})
             if measure in before and measure in after:
-                # `rate_estimate` reads the rate with its standard error and number of problems.
                 change = independent_difference(
                     before=rate_estimate(before, measure), after=rate_estimate(after, measure)
                 )
@@ -344,11 +325,9 @@ def params_table(
     rows = [
         (name, _cell(old.get(name)), _cell(new.get(name)))
         for name in sorted({**old, **new})
-        # A key that one side lacks is a difference too: its cell is "–".
         if old.get(name) != new.get(name)
     ]
     if len(rows) > MAX_PARAMS and not everything:
-        # One row replaces those beyond the limit.
         rows[MAX_PARAMS:] = [(f"and {len(rows) - MAX_PARAMS} more", "", "")]
     return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
@@ -361,10 +340,8 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     Args:
         everything: list the experiments of all commits, instead of the last commit's.
     """
-    # `by_commit`: parent commit → (name, commit hash) of each experiment.
     head = git("rev-parse", "HEAD")
     by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
-    # The last commit first. A dict lists it once, whether or not it has experiments.
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
     num_others = sum(len(each) for commit, each in by_commit.items() if commit not in commits)
@@ -393,7 +370,6 @@ def experiments_table(commits: Sequence[str]) -> Table:
     ]
     rows = []
     for each in records:
-        # Rows of commits and of the workspace have no state, and no experiment's name.
         state = each["State"] or "Success"
         rates = [_cell(each.get(name)) if state == "Success" else MISSING for name in metrics]
         values = [_cell(each.get(name)) for name in params]
@@ -415,12 +391,9 @@ def draw_curves(base: str, folder: Path) -> str:
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.
     """
-    # DVC = [python, "-m", "dvc"]
     command = [*DVC, "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         lines = result.stderr.strip().splitlines() or ["no message"]
-        # From the third word: "dvc plots diff …", without the path of the interpreter.
         raise UserError(f"`{' '.join(command[2:])}` failed: {lines[0]}")
-    # DVC prints only the file:// address of its page.
     return result.stdout.strip()

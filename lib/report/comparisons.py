@@ -16,7 +16,6 @@ from lib.stats import Difference, paired_difference
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """Mode → headline measure; both are means over problems of a problem's mean grade."""
 
-# For two-sided p-values.
 ALPHA = 0.05
 
 
@@ -68,7 +67,6 @@ def compare_pair(
     earlier, later = problem_grades(completions[before]), problem_grades(completions[after])
     for name, grades in ((before, earlier), (after, later)):
         for (benchmark, mode), problems in grades.items():
-            # Called for its error only: problems must have equally many completions.
             num_attempts(problems, what=f"{name}: {benchmark}, {mode}")
     for (benchmark, mode), old_problems in earlier.items():
         new_problems = later.get((benchmark, mode), {})
@@ -90,10 +88,8 @@ def _check_references(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> None:
     """Raise UserError if two checkpoints were graded by different references for one problem."""
-    # (benchmark, problem id) → reference.
     known = {(row.benchmark, row.problem_id): row.reference for row in completions[before]}
     for row in completions[after]:
-        # A problem that `before` did not answer cannot disagree: its own reference is the default.
         reference = known.get((row.benchmark, row.problem_id), row.reference)
         if reference != row.reference:
             raise UserError(
@@ -109,7 +105,6 @@ def problem_grades(
     """Group grades as (benchmark, mode) → problem id → [right or wrong, one per completion]."""
     grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        # A problem without a reference has no grade to average.
         if row.decided_by != UNGRADED:
             grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
     return grades
@@ -155,7 +150,6 @@ def describe(comparison: Comparison, *, among: int) -> str:
     return (
         f"{measure} on {comparison.benchmark} {points(change.difference.value)} points "
         f"(95 % interval {points(change.interval.low)} to {points(change.interval.high)}, "
-        # `p_value` begins with its sign, "= 0.0004" or "< 0.0001".
         f"p {p_value(change.p_value)}, n = {change.difference.n}): "
         f"{verdict(comparison, among=among)}."
     )

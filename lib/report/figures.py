@@ -71,7 +71,6 @@ def report_figures(run: Run) -> list[Figure]:
         ),
         reward_figure(run),
         validation_figure(run),
-        # Training curves, in the order of `CURVES`.
         *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
     return [each for each in figures if each.panels]
@@ -80,17 +79,12 @@ def report_figures(run: Run) -> list[Figure]:
 def headline_figure(run: Run) -> Figure:
     """Draw the headline rates of the first benchmark, and the exported model's validation curve."""
     benchmark = run.benchmarks[0]
-    # The first percentages of the headline table: title, metric name, numbers by checkpoint.
     rows = measures(run.metrics, benchmark)
     rates = [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
     validation = validation_figure(run)
-    # The title of a validation panel begins with the name of its stage.
     exported = [panel for panel in validation.panels if panel.title.startswith(run.exported)]
-    # A skipped phase has no curve: the last trained phase's is shown instead. Empty if nothing was
-    # trained.
     curve = exported or validation.panels[-1:]
     caption = "Dots with 95 % intervals." + (f" {validation.caption}" if curve else "")
-    # Pixels, so that the panels are as high as the score cards beside them on the page.
     panels = tuple(
         Panel(panel.title, panel.spec | {"height": 280})
         for panel in (_rate_panel(run, benchmark, rates[:HEADLINE_RATES]), *curve)
@@ -103,11 +97,8 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
     A panel is left out if it would only repeat the overall rate.
     """
-    # Greedy answers if measured, else sampled: checkpoint → its numbers.
     _, columns = main_mode(run.metrics, benchmark)
-    # "by_level" → "level", and so on.
     for group, what in BREAKDOWNS.items():
-        # A row per level, tag or subject, with the accuracy of every checkpoint.
         rates = [
             (chart_label(label), "answer_accuracy", numbers)
             for label, numbers in groups_of(columns, group)
@@ -126,7 +117,6 @@ def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]])
         title: the panel's title.
         rates: (label, metric name, numbers by checkpoint) of each line, from top to bottom.
     """
-    # One row per dot. `_interval` gives "value", "low", "high" and "n".
     rows = [
         {"label": label, "checkpoint": checkpoint, **_interval(rate_estimate(numbers, name))}
         for label, name, columns in rates
@@ -140,7 +130,6 @@ def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]])
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """Draw pass@k over k from the sampled completions: a line and its 95 % band per checkpoint."""
-    # One row per point. `_interval` gives "value", "low", "high" and "n".
     rows: list[dict[str, Any]] = [
         # Each k reuses the same samples, so neighbouring points are correlated.
         {"checkpoint": name, "k": k, **_interval(estimate)}
@@ -148,7 +137,6 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         for k, estimate in pass_at_k_curve(run.completions[name], benchmark)
     ]
     ticks = sorted({row["k"] for row in rows})
-    # With a single k there is no curve: the tables have its value.
     if len(ticks) < 2:
         return
     encoding = {
@@ -162,8 +150,6 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         "y": SHARE_AXIS,
         "color": colored_by("checkpoint", run.checkpoints),
     }
-    # In layers.json: `band` is drawn from `low` to `high`, `points` through `value`. The panel is
-    # 200 pixels high.
     yield panel_of(benchmark, rows, 200, encoding, layer=[LAYERS["band"], LAYERS["points"]])
 
 
@@ -174,7 +160,6 @@ def pass_at_k_curve(
 
     Nothing if the benchmark was not sampled.
     """
-    # [P] lists of right or wrong, one per sample.
     grades = problem_grades(rows).get((benchmark, SAMPLED), {}).values()
     # A larger k would leave out problems with fewer samples, so that points could not be compared.
     for k in range(1, min(map(len, grades), default=0) + 1):
@@ -216,7 +201,6 @@ def reward_figure(run: Run) -> Figure:
                 "y": quantity("share", aggregate="sum", **SHARE_AXIS),
             }
             mark = {"type": "bar", "color": color, "tooltip": True}
-            # The panel is 140 pixels high.
             panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
@@ -229,29 +213,22 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
         stage: "sft", "grpo" or "dpo".
         curve: logged column → (step, value) pairs.
     """
-    # Logged column → panel title.
     titles = CURVES[stage]
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
     flat = [name for name in titles if name in curve and not any(value for _, value in curve[name])]
-    # Panel title → {logged column: name of its line in the panel}. Only GRPO logs the columns of
-    # the first two panels.
     lines = {
         "total reward": {"reward": "reward"},
-        # "rewards/<function>/mean" → "<function>".
         "reward by component": reward_components(curve),
         **{title: {name: name} for name, title in titles.items() if name not in flat},
     }
     panels = []
     for title, names in lines.items():
         rows = [row for name, line in names.items() for row in series_rows(curve, name, line)]
-        # `series_rows` gives {"step", "series", "value"} for each logged step. No rows: the stage
-        # did not log these columns.
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "From 25 logged steps on, faint: each step; strong: running mean."
     if stage == "grpo":
-        # Why GRPO's loss is not informative, and which curves are.
         caption += f" {LOSS_CAPTION}"
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
@@ -282,7 +259,6 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
         # panels share LAYERS, and the window of the mean differs.
         layers = [LAYERS["faint"], copy.deepcopy(LAYERS["running_mean"])]
         layers[1]["transform"][0]["frame"] = [-reach, reach]
-    # The panel is 180 pixels high.
     return panel_of(title, rows, 180, encoding, layer=layers)
 
 
@@ -291,7 +267,6 @@ def reward_components(curve: LoggedCurve) -> dict[str, str]:
 
     "rewards/match_format_exactly/mean" -> "match_format_exactly"
     """
-    # `rewards/<function>/mean` and `/std` are TRL's names.
     means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
     return {name: name.split("/")[1] for name in means}
 
@@ -310,11 +285,9 @@ def series_rows(
         error: the column of errors; '' for none.
         scale: factor from the column of errors to standard errors; NaN if unknown.
     """
-    # Step → error; {} for `error=''`, since no column has this name.
     errors = dict(curve.get(error, ()))
     rows = []
     for step, value in curve.get(column, ()):
-        # Half the width of the band; NaN if the error or its scale is unknown.
         reach = NORMAL_95 * scale * errors.get(step, math.nan)
         band = {} if math.isnan(reach) else {"low": value - reach, "high": value + reach}
         rows.append({"step": step, "series": series, "value": value, **band})
@@ -327,14 +300,12 @@ def validation_figure(run: Run) -> Figure:
     A ring marks the step that `select: best` chose.
     """
     panels, drawn = [], []
-    # A curve: logged column → (step, value) pairs.
     for stage, curve in run.validations.items():
         sets, rows = [], []
         # Problems of each set, at most. Without provenance the bands have no width.
         settings = run.provenance.get(stage, {}).get("settings", {}).get("validation", {})
         n = settings.get("num_problems")
         for column, values in curve.items():
-            # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
             set_name, _, measure = column.rpartition("/")
             sampled = measure.startswith("pass_at_")
             if (measure == "answer_accuracy" or sampled) and values:
@@ -350,9 +321,7 @@ def validation_figure(run: Run) -> Figure:
                     rows.append({"step": step, "series": series, **bounds})
         if rows:
             title = f"{stage}, answer accuracy"
-            # {"step", "answer_accuracy", …} of the ring; None, no ring, without `select: best`.
             best = run.selections.get(stage)
-            # A dashed line is drawn at the first value of each set, that of step 0.
             panels.append(learning_curve(rows, title=title, series=sets, best=best))
             drawn.append(sets)
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."

@@ -138,7 +138,6 @@ def load_run(
     # If this run has no DPO checkpoint, DPO's files come from an older run.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
-    # Stage, or "evaluate/<checkpoint>" → its provenance; {} for a stage that has not run.
     records = {
         name: _optional_json(provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
@@ -162,7 +161,6 @@ def load_run(
             name: rendered_prompts(
                 (*rows, *validation_completions.get(name, ())),
                 base=base,
-                # The system prompt that `evaluate` used, not today's params. '' for none.
                 system=records[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
             )
             for name, rows in completions.items()
@@ -174,7 +172,6 @@ def load_run(
         validations={stage: read_curve(curves / f"{stage}_validation.csv") for stage in trained},
         skipped=frozenset(stage for stage in stages if records[stage].get("skipped")),
         stage_metrics={stage: _optional_json(stage_metrics / f"{stage}.json") for stage in stages},
-        # Without the empty records of stages that have not run.
         provenance={name: record for name, record in records.items() if record},
     )
 
@@ -187,15 +184,11 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
         folder: contains the models' graded completions, prompts and provenance.
     """
     names = tuple(metrics)
-    # Model → benchmark → problem id → prompt text.
     prompts = {name: read_json(folder / f"prompts/{name}.json") for name in names}
     return Run(
         checkpoints=names,
-        # Every other model has the first as its "parent".
         starts=dict.fromkeys(names[1:], names[0]),
-        # Those of any model, in the order of their first appearance.
         benchmarks=tuple(dict.fromkeys(name for sets in metrics.values() for name in sets)),
-        # No model was exported. The page highlights one: the last, as with checkpoints.
         exported=names[-1],
         metrics=metrics,
         completions={name: tuple(read_graded(folder / f"graded/{name}.jsonl")) for name in names},
@@ -207,7 +200,6 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
             }
             for name, by_benchmark in prompts.items()
         },
-        # The page names this folder, relative to itself: it is in `folder` too.
         graded=Path("graded"),
         provenance={
             f"evaluate/{name}": read_json(folder / f"provenance/{name}.json") for name in names
@@ -230,15 +222,12 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     try:
         # From files: loading the tokenizer would import transformers, which takes seconds.
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
-        # {"bos_token", "eos_token"}, which a template may print.
         tokens = special_tokens(base)
-    # ValueError: a file that is not UTF-8 or not JSON.
     except (OSError, ValueError) as error:
         raise UserError(
             f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
             "run `dvc repro`"
         ) from error
-    # One text per problem, although several rows answer it.
     problems = {(row.benchmark, row.problem_id): row.problem for row in rows}
     return {
         key: render(
@@ -273,7 +262,6 @@ def read_curve(path: Path) -> LoggedCurve:
     # Columns are logged at different steps, so each has steps of its own.
     curve: dict[str, list[tuple[int, float]]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
-        # Line 1 is the header; `number` is for the error message.
         for number, row in enumerate(csv.DictReader(lines), start=2):
             try:
                 step = int(row.pop("step"))

@@ -64,7 +64,6 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 def render_page(report: Report) -> str:
     """Render the whole page as HTML."""
     run = report.run
-    # A group has the completions of one problem.
     answers = fit(ranked_answers(run), budget=COMPLETIONS_BUDGET)
     rollouts = fit(ranked_rollouts(run.rollouts), budget=ROLLOUTS_BUDGET)
     # The legend explains only the reasons that occur, the most frequent first.
@@ -74,19 +73,13 @@ def render_page(report: Report) -> str:
         "page.html.j2",
         report=report,
         run=run,
-        # True if a training stage logged anything: the page then has a section of curves.
         curves=any(run.curves.values()) or any(run.validations.values()),
-        # (measure, numbers by checkpoint) of greedy accuracy and pass@1, for the score cards.
         scores=[row for row in measures(run.metrics, run.benchmarks[0]) if row[0].strong],
-        # A rate and its error as two texts: the page prints the error smaller.
         parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
-        # `beginning` and `ending` return the first and the last EXAMPLE_CHARACTERS of a text in
-        # the example. Shortened before `visible` escapes: the limit is of unescaped characters.
         beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
         ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
-        # The page states how many of the run's completions and rollouts it holds.
         num_answers=sum(map(len, answers)),
         num_completions=len(completions),
         num_rollouts=sum(map(len, rollouts)),
@@ -106,15 +99,12 @@ def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
     First groups in which an answer got worse, then those in which the exported checkpoint is wrong,
     then the others. Among equals, greedy groups come first, then the order is that of a hash.
     """
-    # (benchmark, problem id, mode) → (checkpoint, sample number) → completion.
     groups: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]] = defaultdict(dict)
     for name, rows in run.all_completions.items():
         for row in rows:
             groups[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
     keys = sorted(
         groups,
-        # `_rank` is 0, 1 or 2 in the order of the docstring. False sorts before True, so that
-        # greedy groups come first. `_shuffle_key`, a hash, gives an order unrelated to the file's.
         key=lambda key: (_rank(run, groups[key]), key[2] != GREEDY, _shuffle_key(*key)),
     )
     return [list(groups[key].values()) for key in keys]
@@ -133,7 +123,6 @@ def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
         key for key, row in answers.items() if not row.answer_ok and row.decided_by != UNGRADED
     ]
     for checkpoint, sample in wrong:
-        # The first checkpoint has no parent: the key ("", sample) gives None.
         earlier = answers.get((run.origins.get(checkpoint, ""), sample))
         if earlier and earlier.answer_ok:
             return 0
@@ -145,7 +134,6 @@ def ranked_rollouts(rollouts: Sequence[TrainingRow]) -> list[list[TrainingRow]]:
     together: dict[str, list[TrainingRow]] = defaultdict(list)
     for rollout in rollouts:
         together[rollout["problem"]].append(rollout)
-    # Problems of many steps show best how answers change.
     return sorted(together.values(), key=lambda rows: -len({row["step"] for row in rows}))
 
 
@@ -194,7 +182,6 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     """
     # By identity, since completions cannot be hashed: their rewards are a dict.
     included = {id(row) for group in groups for row in group}
-    # By checkpoint, in the order of the files.
     completions = {
         name: [row for row in rows if id(row) in included]
         for name, rows in run.all_completions.items()
@@ -208,16 +195,13 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     content = {
         "checkpoints": run.checkpoints,
         "exported": run.exported,
-        # Checkpoint → its parent, with which the browser's "gained" and "lost" compare.
         "before": run.origins,
-        # Benchmarks in their own order, then the validation sets.
         "benchmarks": [*dict.fromkeys((*run.benchmarks, *(name for name, _ in problems)))],
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),
         "problems": [
             {
-                # One text, or one per checkpoint if their prompts differ.
                 "prompt": _prompt(run, key),
                 "id": row.problem_id,
                 "benchmark": row.benchmark,
@@ -233,9 +217,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     }
     blocks = {"problems": pack_json(content)}
     for name, rows in completions.items():
-        # The index of each row's problem in `problems`.
         places = [index[row.benchmark, row.problem_id] for row in rows]
-        # `_columns` returns one list per field.
         blocks[f"rollouts-{name}"] = pack_json(_columns(rows, COMPLETION_FIELDS, places))
     return blocks
 
@@ -244,7 +226,6 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
     """Return the prompt of a problem, or a prompt for each checkpoint if they differ."""
     texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
     different = set(texts.values())
-    # Checkpoints normally share a prompt; models of `./reckon evaluate` may not.
     return different.pop() if len(different) == 1 else texts
 
 
@@ -258,9 +239,7 @@ def training_blocks(groups: Sequence[Sequence[TrainingRow]]) -> Blocks:
         {"training": compressed JSON} of "problems", each problem's texts once, and of "columns",
         one list for each other field.
     """
-    # (rollout, index of its problem in `problems`).
     rows = [(rollout, place) for place, group in enumerate(groups) for rollout in group]
-    # The sort is stable: within a step, the rollouts of a problem stay together.
     rows.sort(key=lambda row: row[0]["step"])
     problems = [
         {"text": first["problem"], "reference": first["reference"], "prompt": first["prompt"]}
@@ -286,13 +265,11 @@ def _columns(
 @functools.cache
 def chart_library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
-    # The bundle is a module: the page sees only what it puts on `window`.
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 def pack_json(content: Any) -> str:
     """Compress JSON and encode it in base64; pure ASCII, so that even a lone surrogate survives."""
-    # `json.dumps` escapes all that is not ASCII.
     return pack_text(json.dumps(content, separators=(",", ":"), default=dataclasses.asdict))
 
 

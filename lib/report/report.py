@@ -80,9 +80,7 @@ class Report:
 
 def build_report(run: Run) -> Report:
     """Build the whole content of a run's report."""
-    # `comparisons`: each checkpoint with its parent, on each benchmark, in each mode.
     comparisons = compare_checkpoints(run)
-    # Columns of skipped phases are marked in every table.
     metrics, sets = mark_skipped(run.metrics, run.skipped), run.benchmarks
     # Each comparison in `findings` becomes a sentence. Those in `judged`, only of the headline
     # benchmark sets[0], raise an alarm if the later checkpoint is significantly worse.
@@ -92,11 +90,8 @@ def build_report(run: Run) -> Report:
         findings = [each for each in comparisons if each.before in run.starts]
         judged = [each for each in findings if each.benchmark == sets[0]]
     else:
-        # Unrelated models raise no alarm. Their other benchmarks are only in the tables.
         findings, judged = [each for each in comparisons if each.benchmark == sets[0]], []
-    # Text by dotted key, such as "grpo.max_steps".
     settings = _merged(run.provenance, "settings")
-    # Unrelated models have no preset. `shown` formats the preset's values as `_merged` does.
     preset = nearest_preset(settings, shown=_text) if run.trained else None
     breakdowns = [breakdown(metrics, name, by) for name in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, name) for name in sets]
@@ -108,7 +103,6 @@ def build_report(run: Run) -> Report:
         findings=[
             f"{each.before} → {each.after}: {describe(each, among=len(comparisons))}"
             for each in findings
-            # A skipped phase changed nothing.
             if each.after not in run.skipped
         ],
         caveats=list(caveats(comparisons, run)),
@@ -136,7 +130,6 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
     One for each phase whose step was selected by its accuracy, which is biased upwards. One on a
     gain of GRPO, if some of SFT's targets have no reasoning.
     """
-    # Phase with `select: best` → the selected validation point: step, accuracy, ….
     for phase, best in run.selections.items():
         yield f"{describe_selection(phase, best)}."
     # Share of SFT's targets that are only an answer, without reasoning. If it is 0, a gain of GRPO
@@ -159,16 +152,11 @@ def select_example(run: Run) -> Example | None:
     answers of median length is selected, since it is typical. Without a gain, the problem of median
     length among all problems is selected. None if no problem was answered by every checkpoint.
     """
-    # `origins`: checkpoint → its parent. The first has none: it is compared with itself.
     before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
-    # Problem id → checkpoint → completion.
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
     for name in run.checkpoints:
-        # Greedy completions, or the samples if the benchmark was only sampled.
         for row in _main_rows(run, name):
-            # The first sample of several.
             answers[row.problem_id].setdefault(name, row)
-    # Only problems that every checkpoint answered; each is checkpoint → completion.
     problems = [each for each in answers.values() if len(each) == len(run.checkpoints)]
     if not problems:
         return None
@@ -180,7 +168,6 @@ def select_example(run: Run) -> Example | None:
             f"One of {len(gains)} problems that {after} answers right and {before} does not; "
             f"{num_losses} the other way round"
         )
-    # Length over all checkpoints' answers, in characters.
     candidates = sorted(
         gains or problems, key=lambda each: sum(len(row.completion) for row in each.values())
     )
@@ -207,7 +194,6 @@ def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
     rows = [
         row
         for row in run.completions[checkpoint]
-        # A problem without a reference is ungraded: its answers are neither right nor wrong.
         if row.benchmark == run.benchmarks[0] and row.decided_by != UNGRADED
     ]
     return [row for row in rows if row.mode == GREEDY] or rows
@@ -227,14 +213,12 @@ def facts(
             unrelated models, not one run's.
     """
     if preset:
-        # `changed` has the keys that differ from the preset, whose values are not needed here.
         name, _, changed = preset
         plural = "s" if len(changed) > 1 else ""
         count = f" with {len(changed)} change{plural}" if changed else ""
         yield "model", _model(settings)
         yield "preset", name + count
     yield "seed", settings.get("seed", "?")
-    # Several devices if stages ran on different machines. A dict as an ordered set.
     devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
     if devices:
         yield "measured on", " / ".join(devices)
@@ -254,18 +238,13 @@ def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | No
     """
     used = Table("settings", ("key", "value"), tuple(settings.items()))
     if preset:
-        # `changed` has the keys that differ from the preset's `values`, and becomes the first rows.
         name, values, changed = preset
         rows = [(key, settings[key], values[key]) for key in changed]
-        # An empty last cell means that the value equals the preset's.
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
         header = ("key", "value", f"preset {name}")
         used = Table("settings", header, tuple(rows), strong=frozenset(range(len(changed))))
-    # "grpo ←" → {name of an input: its hash}.
     inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
-    # Package → version; two versions as "1.0 / 1.1" if stages disagree.
     versions = _merged(run.provenance, "versions")
-    # `_rows` makes a row of each value: ("grpo ← model", its hash), ("sft loss", its number).
     return [
         used,
         Table("versions", ("key", "value"), tuple(versions.items())),
@@ -292,18 +271,15 @@ def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
         provenance: by stage.
         name: the key in each stage's record: "settings" or "versions".
     """
-    # Dotted key → texts of its values.
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
         for key, value in by_dotted_key(record.get(name, {})).items():
-            # A dict as an ordered set: the values in the order of the stages.
             values.setdefault(key, {})[_text(value)] = None
     return {key: " / ".join(values[key]) for key in sorted(values)}
 
 
 def _model(settings: Mapping[str, str]) -> str:
     """Return the base model's name and commit, or the size of the tiny model."""
-    # An empty name means the tiny model, made from scratch.
     name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
     sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
     tiny = "tiny Qwen3, {} layers of {}".format(*sizes)

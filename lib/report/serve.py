@@ -41,7 +41,6 @@ def report_server(
             if self.headers.get("Host", "").partition(":")[0].lower() not in OWN_NAMES:
                 self.send_error(403, f"open http://{HOST} or http://localhost instead")
             elif path in ("/", f"/{page.name}") and page.is_file():
-                # The page shows the day of this header.
                 self._send(page.read_bytes(), modified=page.stat().st_mtime)
             elif path in others:
                 self._send(others[path]().encode())

@@ -47,7 +47,6 @@ REASONS = DESCRIPTIONS | {
 }
 """`decided_by` (reckon_verifier/README.md) → explanation for a reader."""
 
-# Characters and tokens: a second digit would be noise.
 _ONE_DIGIT = partial(decimal, digits=1)
 
 BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
@@ -59,11 +58,9 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
 
     Rows that no checkpoint has measured are left out.
     """
-    # Greedy if measured, else sampled, for the measures that have both.
     mode, _ = main_mode(metrics, benchmark)
     # With one sample, pass@k, pass^k and maj@k all equal pass@1.
     attempts = [k for k in sample_counts(metrics, benchmark) if k > 1]
-    # Title, mode, key in the metrics, format (by default in percent).
     rows = [
         Measure("answer accuracy, greedy", GREEDY, "answer_accuracy", strong=True),
         Measure("pass@1, sampled", SAMPLED, "pass_at_1", strong=True),
@@ -81,7 +78,6 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
     ]
     for row in rows:
         columns = numbers_of(metrics, benchmark, row.mode)
-        # Prompt formats without reasoning and problems without references lack some measures.
         if any(row.name in numbers for numbers in columns.values()):
             yield row, columns
 
@@ -115,9 +111,7 @@ def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
         columns: checkpoint → its numbers on the whole benchmark.
         group: "by_level", "by_tag" or "by_subject".
     """
-    # Checkpoint → level → numbers.
     groups = {name: numbers.get(group, {}) for name, numbers in columns.items()}
-    # The levels of any checkpoint.
     keys = {key for by_key in groups.values() for key in by_key}
     for key in sorted(keys, key=natural_order):
         yield key, {name: by_key.get(key, {}) for name, by_key in groups.items()}
@@ -133,12 +127,9 @@ def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
 
     Cells of rates have their standard errors: "61.6 ± 2.2".
     """
-    # (measure, numbers by checkpoint) of each row.
     rows = list(measures(metrics, benchmark))
-    # Checkpoint → its greedy numbers if measured, else the sampled ones; used only for n.
     _, all_numbers = main_mode(metrics, benchmark)
     title = f"{benchmark}, n = {problems_of(all_numbers)} problems"
-    # Samples per problem. Models may have different numbers, "4 or 8"; '' if none was sampled.
     samples = " or ".join(map(str, sample_counts(metrics, benchmark)))
     if samples:
         title += f", {samples} samples each"
@@ -170,17 +161,13 @@ def comparison_table(
         comparisons: of any benchmarks; only those of `benchmark` are listed.
         title: beginning of the table's title; '' for "<benchmark>, paired".
     """
-    # `change` is the difference `after` minus `before`, in [-1, 1]. The cells are in the order of
-    # `header`, below.
     rows = tuple(
         (
             f"{each.before} → {each.after}, {each.mode}",
             points(each.change.difference.value),
             f"{points(each.change.interval.low)} … {points(each.change.interval.high)}",
-            # `p_value` is for a sentence, "= 0.03" or "< 0.0001": a cell omits the equals sign.
             p_value(each.change.p_value).lstrip("= "),
             str(each.change.difference.n),
-            # A detectable size has no direction, and `points` signs every number.
             points(each.change.detectable).lstrip("+"),
             verdict(each, among=len(comparisons)),
         )
@@ -200,9 +187,7 @@ def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Tab
     Args:
         group: "by_level", "by_tag" or "by_subject".
     """
-    # Greedy if measured, else sampled: checkpoint → its numbers.
     mode, columns = main_mode(metrics, benchmark)
-    # Cells: the level, its number of problems, the rate of each checkpoint ("61.6 ± 2.2").
     rows = tuple(
         (
             level,
@@ -226,9 +211,7 @@ def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
 
     It has no rows if the problems have no references, so that nothing is graded.
     """
-    # Greedy if measured, else sampled: checkpoint → its numbers, such as "class_11".
     mode, columns = main_mode(metrics, benchmark)
-    # First cell: "11 format right, answer right".
     rows = tuple(
         (f"{digits} {text}", *(percent(each.get(f"class_{digits}")) for each in columns.values()))
         for digits, text in CLASSES.items()

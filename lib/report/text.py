@@ -25,7 +25,6 @@ Printed = TypeVar("Printed")
 MOST_CHARACTERS = 120
 """Characters of a table's cell in the terminal."""
 
-# Characters that Markdown or HTML would read as markup.
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
@@ -65,10 +64,8 @@ def rate_parts(
     number = f"{100 * value:.1f}"
     if se is not None and round(100 * se, 1) > 0:
         return number, f"± {100 * se:.1f}"
-    # Without error or n there is no interval to take a bound from.
     if se is None or n is None:
         return number, ""
-    # The rate is near 0 or 1, so only the far end of the interval is informative.
     interval = share_interval(Estimate(value, se, int(n)))
     bound = f"≤ {100 * interval.high:.1f}" if value < 0.5 else f"≥ {100 * interval.low:.1f}"
     return number, f"({bound})"
@@ -102,7 +99,6 @@ def points(value: float) -> str:
     """Format a difference of rates in percentage points, signed: 0.306 → "+30.6"."""
     if math.isnan(value):
         return MISSING
-    # U+2212 is as wide as the plus sign, so that columns align.
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
@@ -117,7 +113,6 @@ def markdown_inline(text: str, *, limit: int = 200) -> str:
 
     "*a* <b>" -> "\\*a\\* \\<b>"
     """
-    # Joined by spaces: a line break would end the table row or the list item.
     return _MARKUP.sub(r"\\\g<0>", " ".join(visible(shorten(text, limit)).split()))
 
 
@@ -132,7 +127,6 @@ def markdown_block(text: str, *, limit: int = 2000) -> str:
 
 def markdown_table(table: Table) -> str:
     """Format a Markdown pipe table: first column left-aligned, others right, strong rows bold."""
-    # `markdown_inline` escapes the markup of a cell.
     header = [markdown_inline(text) for text in table.header]
     ruler = [":--", *("--:" for _ in header[1:])]
     body = []
@@ -162,7 +156,6 @@ def table_lines(table: Table) -> Iterator[str]:
 def alarm_lines(sentences: Iterable[str]) -> Iterator[str]:
     """Format important sentences, in red on a terminal with colours."""
     for sentence in sentences:
-        # `click.echo` drops the colours if the output is no terminal.
         yield click.style(f"!!! {sentence}", fg="red", bold=True)
 
 

@@ -93,9 +93,7 @@ def run_metrics(report: Report) -> dict[str, Any]:
     a file name.
     """
     run = report.run
-    # Only the first benchmark, since `dvc exp show` has one line per experiment.
     modes = run.metrics[run.exported].get(run.benchmarks[0], {})
-    # MEASURES is {"greedy": "answer_accuracy", "sampled": "pass_at_1"}.
     exported = {
         name: modes[mode][name] for mode, name in MEASURES.items() if name in modes.get(mode, {})
     }
@@ -128,18 +126,14 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     for benchmark in run.benchmarks:
         rates = headline_table(run.metrics, benchmark)
         if len(run.metrics) > MOST_COLUMNS:
-            # Only the main measures: SUMMARY has the beginnings of their titles, row[0].
             rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
-            # Transposed: a column per measure, a row per model.
             header, *models = zip(rates.header, *rows, strict=True)
             rates = Table(rates.title, header, tuple(models))
         tables.append(rates)
         differences = comparison_table(benchmark, report.comparisons)
-        # Empty for a single model.
         if differences.rows:
             tables.append(differences)
         by_subject = breakdown(run.metrics, benchmark, "by_subject")
-        # A single subject repeats the overall rate.
         if len(by_subject.rows) > 1:
             tables.append(by_subject)
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
@@ -150,7 +144,6 @@ def write_models(run: Run, folder: Path) -> list[Table]:
 
 def _write(path: Path, text: str) -> None:
     with replacing(path) as partial:
-        # Renamed when complete: an interrupted write leaves the old file.
         partial.write_text(text, encoding="utf-8")
 
 
@@ -160,7 +153,6 @@ def render_markdown(report: Report, *, figures: str) -> str:
     Args:
         figures: folder of the SVG files, relative to the report.
     """
-    # `table`, `inline` and `block` are functions that the template calls.
     return render_template(
         "report.md.j2",
         report=report,
@@ -177,15 +169,12 @@ def summary_lines(run: Run) -> Iterator[str]:
 
     The table is of the first benchmark; the changes, one sentence each, are of all.
     """
-    # `mark_skipped` adds " (skipped)" to the column titles of skipped phases.
     table = headline_table(mark_skipped(run.metrics, run.skipped), run.benchmarks[0])
     # Only the main measures, so that the summary fits a terminal's first screen: SUMMARY has the
     # beginnings of their titles, row[0].
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
-    # The unit of the rates, and what their cells show: "61.6 ± 2.2", "100.0 (≥ 99.1)".
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
-    # Each checkpoint with its parent; only the last one's comparisons are printed.
     comparisons = list(compare_checkpoints(run))
     for each in comparisons:
         if each.after == run.checkpoints[-1]:
@@ -202,7 +191,6 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
         {"step", "series", "value"}, one row per step and series; series with a known error also
         have a 95 % band, "low" and "high".
     """
-    # Both: logged column → (step, value) pairs.
     curve, validation = run.curves[stage], run.validations[stage]
     # Factor from the standard deviation of a step's rewards, which only GRPO logs, to the standard
     # error of their mean: 1 / √(problems per step). This is an upper bound: completions of one
@@ -210,24 +198,18 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     # not logged. NaN, which gives no band, for a run without GRPO.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
-    # "rewards/<function>/mean" → "reward: <function>".
     components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
     # Column of means → column of standard deviations. The names are TRL's.
     stds = {"reward": "reward_std"} | {
         name: name.removesuffix("mean") + "std" for name in components
     }
-    # A list of rows for each series.
     series = []
-    # CURVES: stage → {logged column: title}. A column that was not logged gives an empty list.
     for name, title in {"reward": "total reward", **components, **CURVES[stage]}.items():
         if name != OWN_PLOT[stage]:
-            # '': a column without errors.
             error = stds.get(name, "")
             series.append(series_rows(curve, name, title, error=error, scale=scale))
     for name in validation:
-        # `set/measure`, or only `measure` for the first set.
         set_name, _, measure = name.rpartition("/")
-        # SERIES["validation"]: measure → title.
         if measure in SERIES["validation"] and name != "answer_accuracy":
             title = f"validation {set_name}".strip() + f": {SERIES['validation'][measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))

@@ -15,9 +15,7 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
     Unbiased (arXiv:2107.03374, equation 1), unlike 1 - (1 - c/N)^k.
 
     Args:
-        num_completions: N, the completions of one problem.
-        num_correct: c, the right ones among them.
-        k: size of the random set.
+        num_completions, num_correct: N and c, of one problem.
 
     Raises:
         ValueError: num_correct outside 0 … N, or k outside 1 … N.
@@ -25,8 +23,7 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
     if not 0 <= num_correct <= num_completions:
         raise ValueError(f"num_correct={num_correct} of num_completions={num_completions}")
     _check_k(k, num_completions)
-    # Number of sets of k completions without a right one. Exact integers: factorials as floats
-    # overflow at 171!.
+    # Exact integers: factorials as floats overflow at 171!.
     misses = math.comb(num_completions - num_correct, k)
     return 1.0 - misses / math.comb(num_completions, k)
 
@@ -34,12 +31,8 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
 def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
     """Return pass^k, the chance that all of k completions are right: C(c, k) / C(N, k).
 
-    Source: arXiv:2406.12045. N, c and k are the arguments, as in `pass_at_k`.
-
-    Raises:
-        ValueError: num_correct outside 0 … N, or k outside 1 … N.
+    Source: arXiv:2406.12045. Arguments and errors are those of `pass_at_k`.
     """
-    # `pass_at_k` of the wrong completions is the chance that at least one of k is wrong.
     num_wrong = num_completions - num_correct
     return 1.0 - pass_at_k(num_completions=num_completions, num_correct=num_wrong, k=k)
 
@@ -54,7 +47,6 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     Args:
         answers: [N] the answer of each completion of one problem; None or '' for none.
         correct: [N] whether it is right.
-        k: size of the random set.
 
     Raises:
         ValueError: answers and correct differ in length, or k outside 1 … N.
@@ -62,51 +54,42 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     if len(answers) != len(correct):
         raise ValueError(f"{len(answers)} answers but {len(correct)} grades")
     _check_k(k, len(answers))
-    # Wrong answer → number of completions with it.
     wrong = Counter(
         answer for answer, right in zip(answers, correct, strict=True) if not right and answer
     )
     num_right = sum(correct)
     num_unanswered = len(answers) - num_right - wrong.total()
-    # The number of sets of k in which the right answer wins; a set in which m answers tie for the
-    # most votes, the right one among them, counts as 1/m. It is summed over the number of votes for
-    # the right answer: ways to choose these votes, times ways to choose the other k - votes so that
-    # it wins.
+    # Sets of k in which the right answer wins (1/m in a tie of m), by its number of votes.
     won = sum(
         math.comb(num_right, votes) * _ways_to_win(tuple(wrong.values()), num_unanswered, k, votes)
         for votes in range(1, min(num_right, k) + 1)
     )
-    # All sets of k from N are equally likely.
     return won / math.comb(len(answers), k)
 
 
 def _ways_to_win(rivals: tuple[int, ...], num_unanswered: int, k: int, votes: int) -> float:
     """Count the ways to choose the k - votes other completions so that the right answer wins.
 
-    The right answer has `votes`, so that no wrong answer (a rival) may have more. A tie with m
-    rivals is won one time in m + 1, and counts as 1 / (m + 1).
+    A tie with m rivals counts as 1 / (m + 1).
 
     Args:
         rivals: number of completions with each wrong answer.
         num_unanswered: number of completions without an answer.
-        k: completions in the whole set.
         votes: completions with the right answer in the set, at least 1.
     """
-    # Dynamic programming, one rival after the other. (size, tied) → the number of ways to choose
-    # `size` completions of the rivals so far, of which `tied` rivals have exactly `votes`.
+    # (size, tied) → the number of ways to choose `size` completions of the rivals so far, of which
+    # `tied` rivals have exactly `votes`.
     ways = {(0, 0): 1}
     for rival in rivals:
         extended: Counter[tuple[int, int]] = Counter()
-        # `count` is the number of ways of a state (size, tied).
         for (size, tied), count in ways.items():
-            # This rival gets 0, 1, … completions in the set: no more than it has, no more than
-            # `votes`, or it would win, and no more than there is room for.
+            # With more than `votes`, this rival would win.
             for taken in range(min(rival, votes, k - votes - size) + 1):
                 state = (size + taken, tied + (taken == votes))
                 extended[state] += count * math.comb(rival, taken)
         ways = dict(extended)
     return sum(
-        # The rest of the set are completions without an answer; 0 ways if there are too few.
+        # The rest of the set are completions without an answer.
         count * math.comb(num_unanswered, k - votes - size) / (tied + 1)
         for (size, tied), count in ways.items()
     )

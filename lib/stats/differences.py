@@ -23,8 +23,7 @@ class Difference:
     """The difference between two checkpoints, `after` minus `before`, with its significance.
 
     Attributes:
-        difference: difference of the two means, with its own standard error.
-        interval: 95 % interval of the difference.
+        difference: of the two means, with its own standard error.
         p_value: two-sided; the null hypothesis is no difference.
     """
 
@@ -36,15 +35,13 @@ class Difference:
     def detectable(self) -> float:
         """The smallest true difference that a test on as many problems finds with chance `POWER`.
 
-        NaN for a single problem, or if all changes are equal, such as 0: the spread is then
-        unknown.
+        NaN for a single problem, or if all changes are equal.
         """
         # `not se > 0` also catches NaN.
         if not self.difference.se > 0:
             return math.nan
-        # The usual power formula, (t + z) · se: a test by Student's t finds what is measured beyond
-        # t standard errors, with n - 1 degrees of freedom; if the true difference is larger by z,
-        # this happens with chance `POWER`. `stdtrit` is the quantile of Student's t.
+        # (t + z) · se: a test finds what is measured beyond t standard errors, with n - 1 degrees
+        # of freedom; if the true difference is larger by z, this happens with chance `POWER`.
         quantile = float(stdtrit(self.difference.n - 1, (1 + LEVEL) / 2))
         return (quantile + NormalDist().inv_cdf(POWER)) * self.difference.se
 
@@ -60,11 +57,10 @@ class Difference:
 def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]) -> Difference:
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
-    Differences are taken per problem, so that the problems' difficulty cancels. Interval and
-    p-value follow Bonett and Price (2012): they are computed after adding two problems, a gain and
-    a loss of typical size. So the interval has a width even if no problem changed. The p-value is
-    at least 2^(1-m) for m changed problems, the smallest p-value of a sign test: two problems that
-    both improved have no spread, but prove little.
+    Differences are taken per problem. Interval and p-value follow Bonett and Price (2012): they are
+    computed after adding two problems, a gain and a loss of typical size. The p-value is at least
+    2^(1-m) for m changed problems, the smallest one of a sign test: two problems that both improved
+    have no spread, but prove little.
 
     Args:
         before: problem id → score (0/1, or the mean over a problem's completions).
@@ -78,21 +74,16 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
             f"not the same problems: {len(before.keys() - after.keys())} only before, "
             f"{len(after.keys() - before.keys())} only after"
         )
-    # [P] one change per problem: completions of one problem are not independent.
+    # [P]
     changes = np.array([after[problem] - before[problem] for problem in before])
     difference = mean_estimate(changes)
     num_changed = int(np.count_nonzero(changes))
-    # The size of the added gain and loss: 1 for greedy answers, less for means over samples.
     size = change_size(np.sum(changes**2), num_changed)
-    # Mean and standard error with the two added problems (`PADDING`), one at each of `extremes`.
     centre, error = padded_mean(
         difference.value, difference.se, difference.n, extremes=(-size, size), padding=PADDING
     )
-    # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign. m is capped
-    # at 1000, since 2^-1075 underflows to 0. Without any change it is 2, cut to 1 below.
+    # 2^-1075 underflows to 0. Without any change it is 2, cut to 1 below.
     floor = 2.0 ** (1 - min(num_changed, 1000))
-    # `_interval` returns centre ± 1.96 · error, cut to [−1, 1]; `_p_value` is two-sided, of
-    # z = centre / error.
     return Difference(
         difference=difference,
         interval=_interval(float(centre), float(error)),
@@ -104,8 +95,7 @@ def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np
     """Return the root mean square of the nonzero changes and of one added change of 1.
 
     The arguments, of any one shape, are Σ change² and the number of nonzero changes. The result is
-    1 if every change is from 0 to 1 or back, as with greedy answers, and less if the problems'
-    rates change by parts. Without any change it is 1, from the added change only.
+    1 for greedy answers, and less if the problems' rates change by parts.
     """
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 
@@ -114,21 +104,17 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """Compare two rates without scores per problem: se² = se_before² + se_after².
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). If both rates are of
-    the same problems, the interval is too wide, since their scores correlate; committed metrics
-    hold no scores per problem, and allow no better interval. If a rate has no standard error (NaN),
-    the interval is [−1, 1].
+    the same problems, the interval is too wide: committed metrics hold no scores per problem. If a
+    rate has no standard error (NaN), the interval is [−1, 1].
     """
-    # Variances of independent samples add up: hypot(a, b) = √(a² + b²). The smaller n gives fewer
-    # degrees of freedom, to be cautious.
+    # The smaller n gives fewer degrees of freedom, to be cautious.
     smaller_n, se = min(before.n, after.n), math.hypot(before.se, after.se)
-    # Mean and standard error of each side with its two added problems, of value 0 and 1.
     (old, old_error), (new, new_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
     centre = float(new - old)
-    # Infinite instead of NaN: the interval is then clipped to [−1, 1], and the p-value is 1.
-    # A side's NaN makes `se` NaN too.
+    # Infinite: the interval is then clipped to [−1, 1], and the p-value is 1.
     error = math.inf if math.isnan(se) else math.hypot(float(old_error), float(new_error))
     return Difference(
         difference=Estimate(after.value - before.value, se, smaller_n),

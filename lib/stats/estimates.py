@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
-"""Confidence level: share of experiments whose interval covers the truth."""
+"""Confidence level."""
 
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 """Half the width of that interval in standard errors, 1.96."""
@@ -17,7 +17,7 @@ Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A confidence interval, `low` … `high`: it covers the truth in `LEVEL` of all experiments."""
+    """A confidence interval: it covers the truth in `LEVEL` of all experiments."""
 
     low: float
     high: float
@@ -39,33 +39,20 @@ class Estimate:
 
 
 def rate_estimate(numbers: Mapping[str, float], name: str) -> Estimate:
-    """Return the rate `name` of a mode's metrics: {name, "<name>_se", "n"}.
-
-    The metrics have no standard error of a single problem, or of a rate measured elsewhere: NaN.
-    """
+    """Return the rate `name` of metrics {name, "<name>_se", "n"}; a missing error is NaN."""
     return Estimate(numbers[name], numbers.get(f"{name}_se", math.nan), int(numbers.get("n", 1)))
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
-    """Average one value per problem, with standard error s / √n; NaN for one problem.
-
-    Args:
-        values: [P] one number per problem (0 or 1 for a rate, or a mean over its completions).
-
-    Raises:
-        ValueError: no values.
-    """
-    per_problem = np.asarray(values, dtype=np.float64)
-    # Each problem is a cluster of one value: the clustered error is then s / √n.
-    return clustered_mean(per_problem, range(per_problem.size))
+    """Average one value per problem [P], with standard error s / √n; NaN for one problem."""
+    return clustered_mean(values, range(np.size(values)))
 
 
 def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     """Average completions, with the standard error clustered by problem (arXiv:2411.00640).
 
-    se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N², for N completions i of P problems p: the
-    residuals are summed per problem before they are squared. One completion per problem gives the
-    ordinary s / √n; copying every completion k times changes nothing. NaN for a single problem.
+    se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N², for N completions i of P problems p. One
+    completion per problem gives s / √n; NaN for a single problem.
 
     Args:
         values: [N] one number per completion.
@@ -77,16 +64,13 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     flat = np.asarray(values, dtype=np.float64)
     if flat.size == 0:
         raise ValueError("no values to average")
-    # Problem → its number from 0, in the order of the first completions.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())
-    # [P] Σ_i (x_pi − mean): `bincount` adds up the weights of each cluster number. It raises
-    # ValueError if there is not one cluster per value.
+    # [P] Σ_i (x_pi − mean); raises ValueError if there is not one cluster per value.
     residuals = np.bincount([numbers[cluster] for cluster in clusters], weights=flat - mean)
     num_problems = len(numbers)
     if num_problems == 1:
         return Estimate(mean, math.nan, 1)
-    # N times the standard error.
     spread = float(np.sqrt(num_problems / (num_problems - 1) * np.sum(residuals**2)))
     return Estimate(mean, spread / flat.size, num_problems)
 
@@ -95,10 +79,9 @@ def share_interval(estimate: Estimate) -> Interval:
     """Return the 95 % interval of a rate, or of any mean of values in [0, 1] (pass@k, maj@k).
 
     Agresti and Coull (1998), with problems as trials: add z²/2 problems of value 1 and z²/2 of
-    value 0 (z = 1.96), then take `mean ± z·se`, cut to [0, 1]. So the interval has a width even if
-    all problems are right, or all wrong. docs/statistics.md has its coverage.
+    value 0 (z = 1.96), then take `mean ± z·se`, cut to [0, 1]: it has a width even if all problems
+    are right. docs/statistics.md has its coverage.
     """
-    # Mean and standard error with the added problems, half of them at each of `extremes`.
     mean, error = padded_mean(
         estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
     )
@@ -118,26 +101,19 @@ def padded_mean(
     The error is then above 0 even if all problems have equal values.
 
     Args:
-        value: mean over the problems. All arguments but `padding` are numbers, or arrays of one
-            shape, for many means at once.
-        se: its standard error. It is NaN if unknown: for one problem, or for metrics that report no
-            error. It is then computed as if all values were 0 or 1, the largest error that values
-            in [0, 1] may have.
-        n: number of problems.
-        extremes: values of the added problems: half of them have the first, half the second.
-        padding: number of added problems, not always an integer.
+        value, se, n: mean, standard error and number of problems; numbers, or arrays of one shape.
+            An unknown error, NaN, is the largest that values in [0, 1] may have.
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)
     error = np.asarray(se, dtype=np.float64)
-    # Σ x² over the n problems. With a known error: n · ((n − 1) · se² + mean²), since se² = s² / n.
-    # With an unknown one: n · |mean|, which is Σ x² if all values are 0 or 1 (or all 0 or −1).
+    # Σ x² over the n problems, since se² = s² / n; with an unknown error as if all values were 0
+    # or ±1.
     squares = count * np.where(
         np.isnan(error), np.abs(mean), (count - 1) * np.nan_to_num(error) ** 2 + mean**2
     )
     total = count + padding
     padded = (count * mean + padding / 2 * (low + high)) / total
-    # Variance of all n + padding values: mean of squares minus square of the mean.
     variance = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
     # Rounding may leave a variance of −1e-17.
     return padded, np.sqrt(np.maximum(variance, 0.0) / total)

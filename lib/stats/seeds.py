@@ -1,6 +1,6 @@
 """Statistics over seeds: interval and p-values of a mean, and Holm's correction for several claims.
 
-The unit of random sampling is the seed. It decides weights, order and sampling, and in studies of
+The unit of random sampling is the seed: it decides weights, order and sampling, and in studies of
 generated problems the problems too.
 """
 
@@ -22,10 +22,9 @@ class SeedsMean:
     Attributes:
         value: the mean.
         se: its standard error over seeds.
-        num_seeds: the number of seeds, S of at least 3 (a study's minimum).
-        problem_se: its standard error over problems, 0 if the value is not a mean over problems.
-            It bounds interval and p-values from below: seeds that agree by accident prove no more
-            than their problems do.
+        num_seeds: S, at least 3.
+        problem_se: its standard error over problems, 0 if the value is not a mean over problems: a
+            lower bound, since seeds that agree by accident prove no more than their problems do.
     """
 
     value: float
@@ -37,10 +36,8 @@ class SeedsMean:
     def freedom(self) -> float:
         """Degrees of freedom of the standard error: (S + 1) / 2.
 
-        S - 1 would be right for normal values: the same for 3 seeds, nearly twice as many for 10.
-        Results of seeds are often skewed (one or two are far from the rest), and the variance of s²
-        grows with the kurtosis: fewer degrees of freedom give a wider interval. docs/statistics.md
-        has its coverage.
+        S - 1 would be right for normal values. Results of seeds are often skewed, and the variance
+        of s² grows with the kurtosis. docs/statistics.md has the interval's coverage.
         """
         return (self.num_seeds + 1) / 2
 
@@ -61,25 +58,20 @@ class SeedsMean:
 
         The larger of two p-values: by the error over seeds, and by the error over problems.
         """
-        # Negative if the mean is above the bound, against the hypothesis.
         gap = bound - self.value
-        # `stdtr(freedom, t)` is Student's distribution function, `ndtr` the normal one, from which
-        # t differs little with many problems. Without a spread (all seeds equal, or no mean over
-        # problems), the p-value is 1 if the mean is at most the bound, else 0.
+        # Without a spread, the p-value is 1 if the mean is at most the bound, else 0.
         over_seeds = stdtr(self.freedom, gap / self.se) if self.se else float(gap >= 0)
         over_problems = ndtr(gap / self.problem_se) if self.problem_se else float(gap >= 0)
         return float(max(over_seeds, over_problems))
 
     def p_below(self, bound: float) -> float:
         """Return the one-sided p-value of the hypothesis "the true mean is at least `bound`"."""
-        # The mirror image of `p_above`.
         return dataclasses.replace(self, value=-self.value).p_above(-bound)
 
     def p_equivalent(self, margin: float) -> float:
         """Return the p-value of the hypothesis "the true mean is `margin` or more from 0".
 
-        A small one shows equivalence to 0. Two one-sided tests (Schuirmann 1987): the larger of
-        both p-values.
+        A small one shows equivalence to 0 (two one-sided tests, Schuirmann 1987).
         """
         return max(self.p_above(-margin), self.p_below(margin))
 
@@ -88,36 +80,27 @@ def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsM
     """Return the mean over seeds, with its standard errors over seeds and over problems.
 
     Args:
-        values: [S] the rate or the paired difference of each seed, S of at least 3.
-        problem_se: [S] standard error of each seed's value over its own problems. Empty if the
-            value is not a mean over problems.
+        values: [S] the rate or the paired difference of each seed.
+        problem_se: [S] standard error of each seed's value over its own problems; or empty.
     """
-    # Rates are multiples of 1 / n: below 1e-12 is rounding, which would pass for a spread or an
-    # effect where all seeds are equal.
+    # Below 1e-12 is rounding, which would pass for a spread where all seeds are equal.
     per_seed = np.asarray(values, dtype=np.float64).round(12)
     num_seeds = per_seed.size
     se = round(float(per_seed.std(ddof=1)) / math.sqrt(num_seeds), 12)
-    # The mean's error over problems is √(Σ se²) / S; hypot is √(Σ se²), and 0 without arguments.
     mean = round(float(per_seed.mean()), 12)
     return SeedsMean(mean, se, num_seeds, math.hypot(*problem_se) / num_seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several claims for multiple testing (Holm 1979).
+    """Adjust the p-values of several claims for multiple testing (Holm 1979), in their order.
 
-    If claims with an adjusted p-value below 0.05 are accepted, a false one is among them in at most
-    5 % of experiments.
-
-    Returns:
-        The adjusted p-values in the order of `p_values`.
+    If claims below 0.05 are accepted, a false one is among them in at most 5 % of experiments.
     """
     num_claims = len(p_values)
     adjusted, largest = [0.0] * num_claims, 0.0
-    # Indices of the p-values, from the smallest p-value (rank 0) to the largest.
     order = sorted(range(num_claims), key=p_values.__getitem__)
     for rank, index in enumerate(order):
-        # Multiplied by the number of claims from this rank on. The maximum keeps the order: a
-        # larger p-value stays the larger.
+        # The maximum keeps the order: a larger p-value stays the larger.
         largest = max(largest, min(1.0, (num_claims - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted

@@ -124,26 +124,20 @@ def load_study(path: Path) -> Study:
     """
     # Aliases are allowed, since variants may share params by a YAML anchor.
     study = parse_section(Study, read_yaml(path), origin=str(path))
-    # The plain YAML, in which `with_params` replaces values, and the same content as `Params`.
     content = read_yaml(Path("params.yaml"))
     committed = parse_params(content, origin="params.yaml")
     if study.preset:
-        # Each variant also gets the values in which the preset differs from params.yaml.
         study = _over_preset(study, committed)
-    # Without benchmarks of its own, a study measures the first in params.yaml.
     sets = study.benchmarks or committed.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
-    # The measures that comparisons name; '' is pass@1, or greedy accuracy if nothing is sampled.
     compared = [each.measure for each in study.comparisons if each.measure]
     measures = []
     for name, variant in study.variants.items():
-        # A variant may change the evaluation, and so the benchmarks and measures it has.
         params = with_params(content, variant, origin=f"{path}: variants.{name}")
         _check_known(sets, params.evaluate.benchmarks, origin=f"{path}: benchmarks")
         own = _measures(study, params)
         _check_known(compared, own, origin=f"{path}: measure")
         measures.append(own)
-    # A comparison that names no measure needs one of these in both variants.
     if not any(all(name in own for own in measures) for name in ("greedy", "pass@1")):
         raise UserError(
             f"{path}: variants: all need greedy completions of `{sets[0]}`, or all need samples"
@@ -165,14 +159,12 @@ def _measures(study: Study, params: Params) -> list[str]:
     """
     grpo, measures = params.grpo, []
     for benchmark in study.benchmarks:
-        # A benchmark may have its own number of samples (`evaluate.overrides`).
         decoding = params.evaluate.decoding_of(benchmark)
         num_samples = decoding.num_samples
         # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A
         # set, since some of the three may be equal; none without samples.
         ks = sorted({1, min(8, num_samples), num_samples}) if num_samples else []
         names = [*(["greedy"] if decoding.greedy else []), *(f"pass@{k}" for k in ks)]
-        # `named` puts a benchmark's name first, "harder pass@8", except for the first benchmark.
         measures += [study.named(benchmark, name) for name in names]
     # `training` is the accuracy of GRPO's training samples; for an SFT checkpoint it is that of
     # GRPO's first step, which samples from this checkpoint. So each variant needs a GRPO run with
@@ -194,8 +186,6 @@ def _over_preset(study: Study, committed: Params) -> Study:
     Only those that differ from the `committed` params are added, without the seed, which the study
     sets. A variant's own values take precedence.
     """
-    # By dotted key, as in a variant's params. Only the differences, since each becomes an option
-    # `-S` of `dvc exp run`.
     old, new = committed.flat(), preset_params(study.preset).flat() | {"seed": committed.seed}
     # A params.yaml without DPO has none of its keys but `dpo.init`.
     differing = {
@@ -222,12 +212,10 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     """
     changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
-        # "grpo.max_steps" -> ["grpo"], "max_steps"; `mapping` becomes the section with that key.
         *sections, key = dotted.split(".")
         mapping = changed
         for section in sections:
             mapping = mapping.setdefault(section, {}) if isinstance(mapping, dict) else None
-        # A seed among the params would give all seeds of the study one result.
         if dotted == "seed":
             raise UserError(f"{origin}.params: `seed` is set by the study's `seeds`")
         # No dict: `dotted` continues below a value, like "grpo.max_steps.x".
@@ -235,7 +223,6 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
             raise UserError(f"{origin}.params: params.yaml has no key `{dotted}`")
         mapping[key] = value
     params = parse_params(changed, origin=origin)
-    # A checkpoint that is not evaluated has nothing to measure.
     if variant.checkpoint not in params.evaluate.checkpoints:
         raise UserError(
             f"{origin}: checkpoint `{variant.checkpoint}` is not in evaluate.checkpoints "
@@ -256,5 +243,4 @@ def hydra(value: Any) -> str:
     if isinstance(value, str):
         # Unlike in JSON, a line feed is written as it is, and a backslash too, but before a quote.
         return QuotedString(value, Quote.double).with_quotes()
-    # true, null and numbers are the same in JSON and in Hydra's grammar.
     return json.dumps(value)

@@ -82,10 +82,8 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
     Args:
         name: the study's name, which begins the experiments' names: "seeds-sft-grpo-0".
     """
-    # Sorted params as JSON → {variant: its checkpoint}, for the variants with these params.
     groups: dict[str, dict[str, str]] = {}
     for variant_name, variant in study.variants.items():
-        # A dict cannot be a key; its sorted JSON can.
         key = json.dumps(variant.params, sort_keys=True)
         groups.setdefault(key, {})[variant_name] = variant.checkpoint
     return [
@@ -119,22 +117,18 @@ def run_study(
     Raises:
         UserError: an experiment failed or was interrupted, or the run is not up to date.
     """
-    # A hash of the last run; measurements that were stored under another hash do not count.
     state = _lock_hash()
     experiments = experiments_of(name, study)
     # Each finished experiment has a file in scratch, so that an interrupted study resumes.
     # `_stored` reads it, and returns {} without one or if it is of other code or params.
     waiting = [each for each in experiments if not _stored(each, scratch, state)]
     processes = Processes(log)
-    # The duration of each experiment that ends in this call; threads append to it.
     seconds: list[float] = []
 
     def run(each: Experiment) -> None:
-        # `_run` writes the file with the measurements, and returns the duration.
         seconds.append(_run(each, scratch, state, processes))
         log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
 
-    # Threads suffice: each only waits for the output of its own DVC process.
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     # A seed's first experiment fills DVC's run-cache with stages that its others share, so these
     # start when the first ones have ended.
@@ -147,7 +141,6 @@ def run_study(
             for future in concurrent.futures.as_completed(
                 [pool.submit(run, each) for each in wave]
             ):
-                # Called for its error: it raises what the experiment raised.
                 future.result()
     except (KeyboardInterrupt, UserError) as error:
         fault = error.message if isinstance(error, UserError) else "study: interrupted"
@@ -157,8 +150,6 @@ def run_study(
             f"STUDY={name}` runs the others, without the stages that they finished"
         ) from None
     finally:
-        # In this order: cancel the waiting experiments, end the running ones, wait for the
-        # threads. Without an error, all of them have ended, and nothing happens.
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
@@ -202,12 +193,10 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                # Progress lines arrive when they are printed, not with a full buffer.
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 # 0: a new process group, so that Ctrl-C in the terminal does not reach it.
                 process_group=0,
                 text=True,
-                # Output that is not UTF-8 must not end the study.
                 errors="replace",
             )
         # The output is read to its end, since a full pipe would stop the experiment. The assert is
@@ -228,13 +217,10 @@ class Processes:
         # SIGINT first: a stage then saves what it needs to resume. The next signal is for those
         # that still run after `GRACE_S` seconds.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            # `poll` returns None while a process runs.
             running = [each for each in self._running.values() if each.poll() is None]
             for process in running:
-                # The process may have ended since `poll`.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
-            # One deadline for all, however many they are.
             deadline = time.monotonic() + GRACE_S
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -252,7 +238,6 @@ def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int)
         total: experiments to run in this call.
         jobs: experiments that run at a time.
     """
-    # The remaining experiments take this many times the mean duration.
     rounds = math.ceil((total - len(seconds)) / jobs)
     return (
         f"study {len(seconds)}/{total} experiment={name} minutes={seconds[-1] / 60:.1f} "
@@ -269,7 +254,6 @@ def _lock_hash() -> str:
     Raises:
         UserError: the run is not up to date: experiments reuse the outputs of its stages.
     """
-    # --quiet: exit code 1 if a stage up to `grade` changed.
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError(NO_RUN)
@@ -338,7 +322,6 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
         else:
             # ++: a phase's own optimiser setting may not be in params.yaml.
             options += ["-S", f"++{setting}"]
-    # `targets` are the stages `grade@<checkpoint>` of the experiment's variants.
     run = [*command, "run", "--temp", "--name", experiment.name, *options, *experiment.targets]
     processes.run(experiment.name, run)
     seconds = time.monotonic() - start
@@ -361,7 +344,6 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
         scores[variant] = problem_scores(graded)
         # Only if this experiment ran GRPO: otherwise its commit has the default run's curve.
         if "grpo" in experiment.checkpoints.values():
-            # Measures of training belong to no benchmark.
             scores[variant][""] = training_scores(files, checkpoint)
         validation[variant] = curve_column(files, f"{checkpoint}_validation", "answer_accuracy")
     return {"scores": scores, "validation": validation}

@@ -41,7 +41,6 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         Benchmark → measure → problem id → score.
     """
     scores: Scores = {}
-    # `grades` has a boolean per completion of the problem.
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, grades in problems.items():
             # A set, since the three values of k may be equal: always for greedy, with one
@@ -50,16 +49,13 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(grades), num_correct=sum(grades), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = score
-    # (benchmark, problem id) → how often each right sampled text occurs.
     texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row.mode == SAMPLED and row.answer_ok:
             texts[row.benchmark, row.problem_id][row.completion] += 1
     for (benchmark, problem), counts in texts.items():
-        # Share of pairs of right samples with different texts: 1 minus the share of equal ones.
         num_pairs = math.comb(counts.total(), 2)
         num_equal = sum(math.comb(count, 2) for count in counts.values())
-        # 0 pairs if only one sample is right.
         if num_pairs:
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - num_equal / num_pairs
     # Problems whose sequence of equations is in no training set; `prepare` tags them.
@@ -82,9 +78,7 @@ def training_scores(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str
     {} for any other checkpoint.
     """
     measures = {}
-    # Name of the measure → column of GRPO's curve.
     for name, column in TRAINING.items():
-        # One value per step, in the order of the steps.
         values = list(curve_column(files, "grpo", column).values())
         if checkpoint == "sft":
             values = values[:1]
@@ -92,7 +86,6 @@ def training_scores(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str
             values = values[-math.ceil(len(values) / 10) :]
         else:
             values = []
-        # Empty also if GRPO was skipped.
         if values:
             measures[name] = {"all": fmean(values)}
     return measures
@@ -107,7 +100,6 @@ def curve_column(files: DVCFileSystem, name: str, column: str) -> dict[str, floa
     path = f"reports/curves/{name}.csv"
     if not files.exists(path):
         return {}
-    # The steps stay text, since JSON stores them as keys.
     rows = csv.DictReader(files.read_text(path).splitlines())
     # A second update on the same rollouts logs no accuracy: its cell is empty.
     return {row["step"]: float(row[column]) for row in rows if row.get(column)}

@@ -41,7 +41,6 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
-        # Version, commit and device of the experiments.
         made_from=metrics.get("made_from", {}),
     )
 
@@ -52,7 +51,6 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     The first has a panel per measure but entropy. The second is left out if no GRPO variant was
     validated at more than `FEW_STEPS` steps.
     """
-    # Variant → measure → numbers.
     rates = metrics["variants"]
     panels = [
         # `whiskers` draws a dot with its interval for each variant. It colours dots by checkpoint:
@@ -72,13 +70,11 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     ]
     caption = "Means over seeds with 95 % intervals."
     figures = [Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)]
-    # Variant → training step → numbers.
     curves = {
         variant: steps
         for variant, steps in metrics["validation"].items()
         if study.variants[variant].checkpoint == "grpo"
     }
-    # Three points or fewer are no curve.
     if curves and max(map(len, curves.values())) > FEW_STEPS:
         figures.append(_curve_figure(study, metrics, curves))
     return figures
@@ -99,13 +95,11 @@ def _curve_figure(
     # Params of SFT variants without a line. A curve starts from the SFT with its own params. {} is
     # the SFT of params.yaml: curves that change only GRPO's params start from it.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
-    # SFT variant → numbers of its last validation, on the same problems as the curves.
     levels = {
         name: steps[max(steps, key=int)]
         for name, steps in metrics["validation"].items()
         if study.variants[name].checkpoint == "sft" and study.variants[name].params not in starts
     }
-    # JSON has the steps as text; the chart needs numbers, in their order.
     rows: list[dict[str, Any]] = [
         {"step": step, "series": variant, **_bounds(curve[str(step)])}
         for variant, curve in curves.items()
@@ -113,10 +107,8 @@ def _curve_figure(
     ]
     steps_of_curves = [row["step"] for row in rows]
     for variant, numbers in levels.items():
-        # Two points make the horizontal line, over the width of the chart.
         for step in (min(steps_of_curves), max(steps_of_curves)):
             rows.append({"step": step, "series": variant, **_bounds(numbers)})
-    # Of `validation.sets`, which need not have the study's benchmark.
     title = "greedy accuracy on validation problems"
     panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
@@ -147,7 +139,6 @@ def write_pages(
     own = folder / name
     # Read from the file, whose numbers are rounded, so that page and file agree.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
-    # Variant → measure → numbers; {} without a file.
     rates = metrics.get("variants", {})
     # The numbers of any one measure, whose keys "seed_0", … name the seeds: all measures have the
     # same seeds.
@@ -162,7 +153,6 @@ def write_pages(
         for each in study.comparisons
         if each.name not in pairs or each.measure not in {"", *pairs[each.name]}
     ]
-    # An edited definition has other variants, seeds or comparisons than the numbers.
     expected = {f"seed_{seed}" for seed in study.seeds}
     if set(rates) != set(study.variants) or seeds != expected or lacking:
         raise UserError(
@@ -186,7 +176,6 @@ def with_rates(page: str, name: str, study: Study, metrics: Mapping[str, Any]) -
     Raises:
         UserError: the second mark is missing.
     """
-    # If the page lacks this study's marks, `start` is empty.
     before, start, rest = page.partition(START.format(name))
     if not start:
         return page
@@ -204,18 +193,15 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
         metrics: the content of study.json.
         what: beginning of the header, such as "held-out problems, ".
     """
-    # Variant → measure → numbers.
     rates = metrics["variants"]
     rows = tuple(
         (
             f"{measure}, nats" if measure == ENTROPY else measure,
             *(
-                # `_range` gives "53.4 (50.7 to 56.2)": rates by `percent`, entropy always in nats.
                 _range(rates[name][measure], measure, percent).replace(" to ", "–")
                 for name in study.variants
             ),
         )
-        # False sorts before True: the measures on unseen equations come first.
         for measure in sorted(measure_names(metrics), key=lambda name: not name.startswith(UNSEEN))
     )
     header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
@@ -244,7 +230,6 @@ def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
 
 def studies_page(folder: Path) -> str:
     """Return one HTML page of all studies below `folder`, which needs no network."""
-    # Study → its page as HTML.
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
         # Raw HTML is shown as text: study.md needs none, and its texts from the study's YAML file

@@ -51,7 +51,6 @@ def study_metrics(
     scores = {
         run: {
             study.named(benchmark, measure): problems
-            # "" is for the measures of training, which belong to no benchmark.
             for benchmark in (*study.benchmarks, "")
             for measure, problems in benchmarks.get(benchmark, {}).items()
         }
@@ -111,7 +110,6 @@ def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -
     """
     # A mean for each seed first: generated problems differ between seeds.
     means = [mean_estimate([*scores[variant, seed][measure].values()]) for seed in study.seeds]
-    # Entropy has no largest value.
     highest = math.inf if measure == ENTROPY else 1.0
     return _rate(study.seeds, means, highest=highest, of_problems=measure not in TRAINING)
 
@@ -129,7 +127,6 @@ def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -
     for seed in study.seeds:
         before, after = scores[pair.before, seed][measure], scores[pair.after, seed][measure]
         if _is_partial(measure):
-            # `DISTINCT` or `UNSEEN`, which score other problems in each run: take those of both.
             shared = sorted(before.keys() & after.keys())
             before = {problem: before[problem] for problem in shared}
             after = {problem: after[problem] for problem in shared}
@@ -153,7 +150,6 @@ def _validation_rates(
     """
     validation = {}
     for variant in study.variants:
-        # One curve per seed: training step → accuracy.
         curves = [outcome.validation[variant, seed] for seed in study.seeds]
         # The steps at which all seeds have a validation. They are text, sorted as numbers.
         steps = sorted(set.intersection(*map(set, curves)), key=int)
@@ -241,11 +237,9 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     # The measure of claims that name none. Without pass@1 nothing was sampled, and the first
     # measure is greedy accuracy.
     headline = "pass@1" if "pass@1" in measures else measures[0]
-    # One entry per comparison: {"mean", "se", "problem_se", "seed_0", …}.
     numbers = [
         metrics["comparisons"][each.name][each.measure or headline] for each in study.comparisons
     ]
-    # The same numbers as `SeedsMean`, which computes p-values.
     means = [
         SeedsMean(each["mean"], each["se"], len(study.seeds), each["problem_se"])
         for each in numbers
@@ -258,7 +252,6 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
         if not each.exploratory
     }
     corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
-    # `corrected.get`: None for an exploratory comparison.
     return [
         _verdict(each, numbers[index], means[index], corrected.get(index), headline)
         for index, each in enumerate(study.comparisons)
@@ -267,7 +260,6 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     """Return the p-value of a claim's opposite (the null hypothesis): small for a true claim."""
-    # From percentage points to a difference of rates.
     margin = claim.margin / 100
     match claim.expect:
         case "no difference":
@@ -279,7 +271,6 @@ def _p_value(claim: Contrast, mean: SeedsMean) -> float:
         case "not worse":
             # Null hypothesis: the mean is at most the negative margin.
             return mean.p_above(-margin)
-    # better and worse: two-sided, the mean is 0. `_verdict` looks at the sign of the mean.
     return mean.p_value
 
 
@@ -310,7 +301,6 @@ def _verdict(
         headline: the measure of a claim that names none.
     """
     interval = mean.interval
-    # From percentage points to a difference of rates.
     margin = claim.margin / 100
     # True if the claim holds for no value of the interval.
     excluded = {
@@ -331,10 +321,7 @@ def _verdict(
     else:
         verdict = "Not settled"
     per_seed = [value for key, value in numbers.items() if key.startswith("seed_")]
-    # `WANTED` words the claims with a margin: "no difference" -> "less than 2 points either way".
-    # "better" and "worse" are used as they are.
     wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
-    # `p_value` begins with its sign, "= 0.012" or "< 0.001".
     chance = "" if p is None else f"; p {p_value(p, digits=3)}"
     return (
         f"**{verdict}**: `{claim.after}` against `{claim.before}` in {claim.measure or headline}: "

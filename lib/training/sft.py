@@ -9,6 +9,7 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
+from lib.engines.base import encode
 from lib.models.load import trainable_policy
 from lib.models.pretrained import load_tokenizer
 from lib.models.unsloth import shares_weights
@@ -99,13 +100,8 @@ def sft_dataset(
         system: text of the system message; '' for none.
     """
     rows = []
-    for problem in problems:
-        prompt = conversation(problem.problem, system=system)
-        # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
-        rendered = tokenizer.apply_chat_template(
-            prompt, add_generation_prompt=True, return_dict=True
-        )
-        prompt_ids = rendered["input_ids"]
+    prompts = encode(tokenizer, [conversation(each.problem, system=system) for each in problems])
+    for problem, prompt_ids in zip(problems, prompts, strict=True):
         target = render_target(problem, prompt_format).text + tokenizer.eos_token
         target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
         row = {

@@ -19,6 +19,7 @@ from lib.params.schema import Params
 from lib.prompts.formats import conversation
 from lib.rewards.grading import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.grpo.teacher import load_teacher
 from lib.training.phase.console import ProgressLines, say
 from lib.training.phase.launch import check_whole_groups, num_processes
 from lib.training.phase.rollout_log import RolloutLog
@@ -134,6 +135,10 @@ def build_own(
         kwargs: further arguments of the trainer.
     """
     grpo, rollout = params.grpo, params.rollout
+    if grpo.teacher:
+        kwargs["teacher"] = load_teacher(
+            grpo.teacher, kwargs["processing_class"], base=base, settings=params.model
+        )
     trainer = PolicyGradientTrainer(
         args=TrainingArguments(**arguments),
         problems=rows,

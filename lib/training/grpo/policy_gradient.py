@@ -66,6 +66,7 @@ class PolicyGradientTrainer(Trainer):
             `log_metric` and `log_extra`.
         grpo: the section `grpo` of params.
         sampling: settings of the rollouts; each step sets its own seed.
+        teacher: a frozen model with the policy's tokenizer (`grpo.teacher`), or None.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class PolicyGradientTrainer(Trainer):
         grading: Grading,
         grpo: Grpo,
         sampling: Sampling,
+        teacher: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -98,6 +100,7 @@ class PolicyGradientTrainer(Trainer):
             ratio_level=grpo.importance_level,
             kl_coef=grpo.beta,
             kl_weighted=grpo.kl_weighted,
+            teacher_coef=grpo.teacher_coef,
             max_completion_length=sampling.max_new_tokens,
         )
         self.sampling = dataclasses.replace(sampling, log_probs=True)
@@ -126,6 +129,12 @@ class PolicyGradientTrainer(Trainer):
             sampling=sampling,
             shares_prompts=one_process and not self.args.gradient_checkpointing,
             entropy_grad=self.bonus.is_used,
+            float32_head=grpo.cast_lm_head_to_fp32,
+        )
+        self.teacher = teacher and Scorer(
+            teacher.to(self.accelerator.device),
+            sampling=sampling,
+            shares_prompts=self.scorer.shares_prompts,
             float32_head=grpo.cast_lm_head_to_fp32,
         )
         # With False, Trainer divides each micro-batch's loss by the number of micro-batches in a
@@ -187,6 +196,11 @@ class PolicyGradientTrainer(Trainer):
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
+        if self.teacher:
+            with torch.no_grad(), self.accelerator.autocast():
+                for batch in batches:
+                    scores = self.teacher.score(self.teacher.policy, batch)
+                    batch.teacher_log_probs = scores.log_probs
         return batches
 
     def sample(self, indices: Sequence[int], *, round_: int) -> list[list[Rollout]]:
@@ -342,9 +356,13 @@ class PolicyGradientTrainer(Trainer):
             prompts = self._at_least_1(sum(map(bool, of_prompt))) / parts
             num_tokens = [max(of_prompt[row // group], 1) * prompts for row in range(len(rollouts))]
         num_completions = self._at_least_1(sum(in_signal)) / parts if by_signal else None
-        # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
-        # a gradient too.
-        other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
+        # These, and perhaps a plugin's loss, give rows with zero advantage a gradient too.
+        other_terms = (
+            self.grpo.beta > 0
+            or self.bonus.is_used
+            or self.teacher is not None
+            or is_plugin(self.grpo.loss)
+        )
         return [
             collate(
                 [rollouts[row] for row in rows],

@@ -184,10 +184,10 @@ def peak_memory() -> int:
 def matmul_speed(model: torch.nn.Module) -> float:
     """Measure the floating-point operations per second of a matrix product on the model's device.
 
-    In the type of its weights. Takes a few hundredths of a second.
+    In the type of its weights.
     """
     weight = next(model.parameters())
-    size = 8192 if weight.is_cuda else 1024
+    size = 8192 if weight.is_cuda else 512
     square = torch.ones(size, size, dtype=weight.dtype, device=weight.device)
     seconds = []
     for _ in range(4):

@@ -175,14 +175,14 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
         gaps = [None] * len(batch.rows)
         if batch.old_log_probs is not None:
             mask = batch.completion_mask
-            # [b] sum of |log π − log q| over a completion's tokens, then its mean in nats.
+            # [b] mean of |log π − log q| over a completion's tokens, in nats.
             total = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
             gaps = [round(gap, DIGITS) for gap in (total / mask.sum(-1)).tolist()]
-        advantages, num_loss_tokens = batch.advantages.tolist(), counted.sum(-1).tolist()
-        for row, index in enumerate(batch.rows):
+        columns = zip(batch.advantages.tolist(), counted.sum(-1).tolist(), gaps, strict=True)
+        for index, (advantage, num_loss_tokens, gap) in zip(batch.rows, columns, strict=True):
             scores[index] = {
-                "advantage": round(advantages[row], DIGITS),
-                "num_loss_tokens": num_loss_tokens[row],
-                "log_prob_gap": gaps[row],
+                "advantage": round(advantage, DIGITS),
+                "num_loss_tokens": num_loss_tokens,
+                "log_prob_gap": gap,
             }
     return scores

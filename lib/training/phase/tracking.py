@@ -86,10 +86,9 @@ def trackers() -> list[str]:
         os.environ.setdefault(variable, value)
     installed = get_available_reporting_integrations()
     if missing := sorted(names - {*installed}):
-        source = f"REPORT_TO={report_to}" if missing[0] in report_to else f"WANDB_MODE={mode}"
         raise UserError(
-            f"{source}: {missing[0]} is not installed, or no integration of transformers; "
-            f"installed: {', '.join(installed) or 'none'}"
+            f"REPORT_TO={report_to} WANDB_MODE={mode}: {missing[0]} is not installed, or no "
+            f"integration of transformers; installed: {', '.join(installed) or 'none'}"
         )
     online = "wandb" in names and not has_run and mode in ("", "online")
     # False if there is no key: W&B would ask for one. Offline, `wandb sync` uploads the run later.

@@ -35,7 +35,6 @@ from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import rewards_of
 from lib.rewards.grading import Grading
-from lib.stats import pass_at_k
 from lib.training.phase.console import say, timed
 from lib.training.phase.setup import prompt_settings
 
@@ -202,10 +201,8 @@ class Validator(TrainerCallback):
             )
             right = [sum(one.answer_ok for one in group) for group in groups]
             values[name] = {
-                f"pass_at_{n}": statistics.fmean(
-                    pass_at_k(num_completions=k, num_correct=each, k=n) for each in right
-                )
-                for n in (1, k)
+                "pass_at_1": statistics.fmean(each / k for each in right),
+                f"pass_at_{k}": statistics.fmean(each > 0 for each in right),
             }
             distinct = [len({one.completion for one in group}) / k for group in groups]
             values[name]["distinct"] = statistics.fmean(distinct)

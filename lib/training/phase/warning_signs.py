@@ -152,11 +152,11 @@ class WarningSigns(TrainerCallback):
         """Add a point, and return its new signs; each kind of sign appears once in a run."""
         self.points.append(point)
         seen = {sign["kind"] for sign in self.signs}
-        new: list[dict[str, Any]] = []
-        for kind, check in CHECKS.items():
-            text = "" if kind in seen else check(self.points, self.limits)
-            if text:
-                new.append({"step": int(point["step"]), "kind": kind, "text": text})
+        new = [
+            {"step": int(point["step"]), "kind": kind, "text": text}
+            for kind, check in CHECKS.items()
+            if kind not in seen and (text := check(self.points, self.limits))
+        ]
         self.signs += new
         return new
 

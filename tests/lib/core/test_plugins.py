@@ -69,7 +69,9 @@ def test_a_plugin_is_a_name_in_a_file_of_a_role(name):
 )
 def test_a_plugin_of_another_role_is_refused(section, key):
     """Otherwise a stage would run a file outside its dependencies."""
-    with pytest.raises(UserError, match=rf"{section}\.{key}: .*plugins/(formats|objectives)/"):
+    with pytest.raises(
+        UserError, match=rf"{section}\.{key}: .*plugins/(formats\|tasks|objectives)/"
+    ):
         faults({section: {key: "plugins/rewards/examples.py:brevity"}})
 
 

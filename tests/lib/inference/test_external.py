@@ -10,7 +10,7 @@ import pytest
 
 from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
-from lib.engines.base import Engine
+from lib.engines.base import Engine, encode
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import (
     DEFAULT_MODEL,
@@ -22,6 +22,7 @@ from lib.inference.external import (
 from lib.models.hub import model_repository
 from lib.models.pretrained import load_tokenizer
 from lib.prompts import prompt_format, save_prompt, saved_format
+from lib.prompts.formats import conversation
 from tests.lib.export.conftest import make_adapter
 
 PLAIN = {"name": "xml", "tags": (), "layout": "plain"}
@@ -93,34 +94,20 @@ def test_a_named_format_takes_the_place_of_the_models_own(folder):
         external_model(folder, format_name="boxed/own")
 
 
-@pytest.mark.fast_cases(2)
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        ("{{ raise_exception('no system role') }}", "no system role.*--system="),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "3 s"),
-        ("{{ 'a' * 9000000000 }}", "MemoryError"),
-        ("{{ 'a' * 9000000 }}", "9,000,000 characters"),
-        ("{% if %}", "Expected an expression"),
-    ],
-)
-def test_a_chat_template_is_tried_once_under_limits(folder, template, words):
-    (folder / "chat_template.jinja").write_text(template)
-    (folder / "system_prompt.txt").write_text("Be brief.")
-    model = external_model(folder, format_name="boxed/own")
+def test_system_text_that_is_not_utf8_is_named(folder):
     (folder / "system_prompt.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"system_prompt\.txt is not UTF-8"):
         external_model(folder)
-    with pytest.raises(UserError, match=rf"{folder}: its chat template .*{words}"):
-        opened(model)
 
 
-def test_of_several_chat_templates_the_default_is_tried(folder):
+def test_of_several_chat_templates_the_default_is_used(folder):
     tokenizer = load_tokenizer(folder)
     tokenizer.chat_template = {"default": "hi", "tool_use": "{{ raise_exception('tools') }}"}
     tokenizer.save_pretrained(folder)
     engine = opened(external_model(folder, format_name="boxed/own"))
-    assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
+    assert encode(engine.tokenizer, [conversation("2 + 2?", system="")]) == [
+        engine.tokenizer("hi").input_ids
+    ]
 
 
 @pytest.mark.slow

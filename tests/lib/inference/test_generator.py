@@ -12,7 +12,7 @@ from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format
 from tests.lib.inference.conftest import OTHERS, QUESTION, WORKING
 
-GREEDY = GenerationSettings(temperature=0, max_new_tokens=80)
+GREEDY = GenerationSettings(temperature=0, max_new_tokens=100)
 
 
 @pytest.fixture(scope="module")

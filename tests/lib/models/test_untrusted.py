@@ -19,6 +19,8 @@ from lib.models.hub import fetched_root
 from lib.models.load import load_merged
 from lib.models.pretrained import load_tokenizer
 from lib.models.weights import find_weights
+from lib.prompts import template
+from lib.prompts.formats import conversation
 from tests.lib.export.conftest import make_adapter
 from tests.lib.models.hub_models import write_model
 
@@ -126,20 +128,31 @@ def test_only_an_experiments_copy_reads_the_hub_above(tmp_path, monkeypatch):
     [
         (
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-            "than 1 s",
+            "than 1.1 s",
         ),
         ("{{ 'x' * 10**10 }}", "memory"),
+        ("{{ raise_exception('no such role') }}", "no such role"),
+        ("{{ 1 // 0 }}", "zero"),
     ],
 )
 def test_a_template_that_knows_the_trial_has_limits(base, monkeypatch, body, word):
-    monkeypatch.setattr(engines, "RENDERING_S", 1)
+    monkeypatch.setattr(template, "RENDERING_S", 1)
     tokenizer = load_tokenizer(base)
     trial = "messages[-1]['content'] == 'What is 2 + 3?'"
     tokenizer.chat_template = f"{{% if {trial} %}}ok{{% else %}}{body}{{% endif %}}"
-    ask = [[{"role": "user", "content": question}] for question in ("What is 2 + 3?", "7")]
-    assert engines.encode(tokenizer, ask[:1])
-    with pytest.raises(UserError, match=word):
-        engines.encode(tokenizer, ask[1:])
+    assert engines.encode(tokenizer, [conversation("What is 2 + 3?", system="")])
+    with pytest.raises(UserError, match=rf"{base}: its chat template [^\n]*{word}[^\n]*\Z"):
+        engines.encode(tokenizer, [conversation("7", system="")])
+
+
+def test_a_tokenizers_regular_expression_has_limits(mine):
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    change(mine / "tokenizer.json", pre_tokenizer={**split, "pattern": {"Regex": "(a+)+$"}})
+    tokenizer = load_tokenizer(mine)
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    assert engines.encode(tokenizer, [conversation("aaa", system="")])
+    with pytest.raises(UserError, match="its tokenizer cannot read a prompt"):
+        engines.encode(tokenizer, [conversation("a" * 2000 + "!", system="")])
 
 
 HOSTILE = (

@@ -51,35 +51,24 @@ def test_log_prob_and_entropy_are_those_of_the_softmax(logits, index):
     assert compute_entropy(logits)[1, 2].item() == pytest.approx(entropy, abs=1e-12)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
-def test_chunks_change_neither_values_nor_gradients(logits, index, chunk_size):
-    weight = torch.randn(3, 5, generator=seeded(2), dtype=torch.float64)
-    z = logits.requires_grad_()
-    for plain, chunked in (
-        (selective_log_softmax(z, index), selective_log_softmax(z, index, chunk_size=chunk_size)),
-        (compute_entropy(z), compute_entropy(z, chunk_size=chunk_size)),
-    ):
-        torch.testing.assert_close(chunked, plain)
-        expected, actual = (torch.autograd.grad((s * weight).sum(), z)[0] for s in (plain, chunked))
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("chunk_size", [None, 2])
-def test_a_token_that_is_ruled_out_leaves_entropy_finite(chunk_size):
+@pytest.mark.parametrize(
+    "entropy_of", [compute_entropy, lambda z: score_logits(z, torch.tensor([0]), rows=2).entropy]
+)
+def test_a_token_that_is_ruled_out_leaves_entropy_finite(entropy_of):
     z = torch.tensor([[1.0, -torch.inf, 2.0]], dtype=torch.float64, requires_grad=True)
-    entropy, expected = compute_entropy(z, chunk_size), compute_entropy(z[:, [0, 2]])
+    entropy, expected = entropy_of(z), compute_entropy(z[:, [0, 2]])
     torch.testing.assert_close(entropy, expected)
     gradient, wanted = (torch.autograd.grad(each.sum(), z) for each in (entropy, expected))
     torch.testing.assert_close(gradient, wanted)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 4])
-def test_half_precision_logits_are_scored_in_float32(logits, index, chunk_size):
+@pytest.mark.parametrize(
+    "scored", [selective_log_softmax, lambda z, index: score_logits(z, index, rows=4).log_probs]
+)
+def test_half_precision_logits_are_scored_in_float32(logits, index, scored):
     half = logits.bfloat16()
-    scored = selective_log_softmax(half, index, chunk_size=chunk_size)
-    assert scored.dtype == torch.float32
     expected = selective_log_softmax(half.double(), index).float()
-    torch.testing.assert_close(scored, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(scored(half, index), expected, atol=1e-5, rtol=0)
 
 
 class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):

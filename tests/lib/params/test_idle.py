@@ -200,12 +200,16 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 )
 def test_what_an_example_varies_can_act(block, tmp_path):
     """These examples start from the default; test_their_commands.py has the others."""
+    before = compose_preset("tiny-cpu")
     for line in block.script.replace("\\\n", " ").splitlines():
         words = shlex.split(line)
-        settings = [word for before, word in pairwise(words) if before == "-S"]
+        if "--dpo" in words:
+            before = compose_preset("tiny-cpu", dpo=words[-1])
+        settings = [word for option, word in pairwise(words) if option == "-S"]
         file = tmp_path / "params.yaml"
-        file.write_text(compose_preset("tiny-cpu"), encoding="utf-8")
+        file.write_text(before, encoding="utf-8")
+        default = load_params(file)
         apply_overrides(str(file), settings)
         changed = load_params(file)
         assert idle(changed) == []
-        assert (changed != preset_params("tiny-cpu")) == bool(settings)
+        assert (changed != default) == bool(settings)

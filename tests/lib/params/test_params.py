@@ -211,7 +211,6 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
         # YAML only, without a form in JSON: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
-        ("a: &a [*a]\n", "params.yaml"),
         ("? {a: 1}\n: 1\n", "params.yaml"),
     ):
         path.write_text(text)
@@ -329,14 +328,6 @@ def test_rewards_that_count_tags_need_a_format_with_tags():
     tagged = {"reward.stack": "s0", "reward.weights": [1.0] * 4}
     (problem,) = problems_of({**tagged, "prompt.format": "boxed"})
     assert "`boxed`" in problem
-
-
-def test_shaping_rewards_find_their_settings_in_params():
-    extra, weights = ["overlong", "repetition", "cosine_length"], [0.25, 1.0, 0.1, 0.1, 0.1]
-    params = accepted({"reward.extra": extra, "reward.weights": weights})
-    settings = params.reward.settings(max_completion_tokens=48)
-    assert settings["max_completion_tokens"] == 48
-    assert settings["overlong_cache_tokens"] == 16
 
 
 @pytest.mark.parametrize(

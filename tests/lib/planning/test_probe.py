@@ -181,20 +181,3 @@ def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monke
     monkeypatch.setattr(memory_probe, "subprocess", SimpleNamespace(run=tried))
     assert words in "\n".join(probe())
     assert sizes[:3] == [16, 8, 4]
-
-
-def test_a_loss_that_depends_on_its_micro_batch_keeps_it(probe, smoke, monkeypatch):
-    fits_all = SimpleNamespace(run=lambda *_, **__: subprocess.CompletedProcess([], 0))
-    monkeypatch.setattr(memory_probe, "subprocess", fits_all)
-    size = smoke.grpo.batch_size // 4
-    lines = probe(grpo={"loss": "bnpo", "micro_batch_size": size})
-    assert lines[1].endswith(f"set grpo.micro_batch_size: {size}")
-    fails = SimpleNamespace(
-        run=lambda command, **_: subprocess.CompletedProcess(
-            command, probing.OUT_OF_MEMORY if command[-2] == "grpo" else 0
-        )
-    )
-    monkeypatch.setattr(memory_probe, "subprocess", fails)
-    assert f"grpo: {size} row(s) of" in "\n".join(
-        probe(grpo={"loss": "bnpo", "micro_batch_size": size})
-    )

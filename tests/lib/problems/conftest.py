@@ -39,7 +39,12 @@ def words(batch: Sequence[str]) -> list[int]:
 def counter(name: str = "xml", *, count: Any = words, eos_token: str = "<eos>") -> TokenCounter:
     own_format = prompt_format(name)
     return TokenCounter(
-        count=count, prompt_format=own_format, system="", bos_token="", eos_token=eos_token
+        count=count,
+        prompt_format=own_format,
+        template=own_format.chat_template,
+        system="",
+        bos_token="",
+        eos_token=eos_token,
     )
 
 

@@ -8,13 +8,12 @@ from lib.artifacts.problems import Problem
 from lib.engines.base import encode
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
 from lib.prompts.formats import conversation
-from lib.prompts.template import LAYOUTS
 from lib.training.sft import sft_dataset
 
 FORMATS = [
     *((name, "plain") for name in PROMPT_FORMATS),
-    *(("xml", layout) for layout in LAYOUTS if layout != "plain"),
-    *(("working_out", layout) for layout in LAYOUTS if layout != "plain"),
+    *(("xml", layout) for layout in ("chatml", "llama3")),
+    *(("working_out", layout) for layout in ("chatml", "llama3")),
 ]
 
 PROBLEM = "How many clips (of 48) did she sell?"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib.training.grpo.problems import ProblemOrder
-from tests.lib.training.steps import letters, reward_with, train
+from tests.lib.training.steps import train
 
 BOUNDS = {"curriculum_low": 0.0, "curriculum_high": 0.875}
 
@@ -60,7 +60,8 @@ def test_a_problem_changes_its_pool_with_its_last_group(smoke):
     assert [order.pool(index) for index in range(4)] == ["easy", "middle", "middle", "hard"]
 
 
-@pytest.mark.parametrize("curriculum", ["retire", "pool"])
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("curriculum", ["pool", "retire"])
 def test_a_resumed_run_draws_and_learns_as_a_whole_one(built, tmp_path, monkeypatch, curriculum):
     """From each of five steps; the pools change, since some answers count as right."""
     right = property(lambda each: sum(each.token_ids) % 3 == 0)
@@ -69,7 +70,8 @@ def test_a_resumed_run_draws_and_learns_as_a_whole_one(built, tmp_path, monkeypa
     knobs |= {"prompts_per_step": 2, "curriculum_high": 0.5, "micro_batch_size": 8}
 
     def trained(start=None):
-        trainer = reward_with(built(problems=6, learning_rate=0.01, **knobs), letters)
+        rollout = {"max_new_tokens": 8}
+        trainer = built(problems=6, learning_rate=0.01, rollout=rollout, **knobs)
         draws, plain = [], trainer.order.of_step
         trainer.order.of_step = lambda step: draws.append(plain(step)) or draws[-1]
         if start:

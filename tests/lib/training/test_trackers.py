@@ -18,7 +18,7 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
 from lib.training.phase.tracking import TRACKER_DEFAULTS, trackers
-from tests.lib.training.runs import StopAt, run, train_phase, write_inputs
+from tests.lib.training.runs import StopAt, changed, run, train_phase, write_inputs
 from tests.lib.training.steps import plain_grpo
 
 
@@ -34,8 +34,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path):
     configure(seed=smoke.seed, threads=1)
-    build = partial(plain_grpo, sets.grpo, base, smoke)
-    train_phase(build, folder, stage="grpo", params=smoke, init=base)
+    params = changed(smoke, {"grpo": {"max_steps": 2, "save_steps": 0, "keep_checkpoints": 0}})
+    build = partial(plain_grpo, sets.grpo, base, params)
+    train_phase(build, folder, stage="grpo", params=params, init=base)
 
 
 class Config(dict):
@@ -54,7 +55,7 @@ def test_params_rewards_and_completions_reach_a_tracker(base, sets, smoke, tmp_p
     train(base, sets, smoke, tmp_path)
     assert module.config["grpo.learning_rate"] == smoke.grpo.learning_rate
     assert module.config["seed"] == "mine"
-    assert [media["train/global_step"] for media in sent] == [1, 2, 3]
+    assert [media["train/global_step"] for media in sent] == [1, 2]
     for media in sent:
         assert media["completions"] == smoke.grpo.log_problems * smoke.grpo.group_size
         assert [len(media[f"distribution/{name}"]) for name in ("format", "answer")] == [16, 16]
@@ -78,7 +79,7 @@ def test_an_unknown_tracker_or_mode_is_refused_first(variable, value, words, mon
     installed = ["wandb"] if "trackoi" in value else []
     monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: installed)
     # Before any model is loaded.
-    with pytest.raises(UserError, match=f"^{variable}={value}: {words}"):
+    with pytest.raises(UserError, match=f"{variable}={value}.*: {words}"):
         trackers()
 
 
@@ -106,7 +107,8 @@ def test_each_point_is_sent_once_with_its_step(base, sets, smoke, tmp_path, monk
     monkeypatch.setenv("REPORT_TO", "recorder")
     monkeypatch.setenv("WANDB_NAME", "mine")
     changes = {"save_steps": 2, "eval_steps": 2, "logging_steps": 2}
-    folder = write_inputs(tmp_path / "run", base, sets, sft=changes)
+    changes |= {"num_epochs": 1, "batch_size": 8, "micro_batch_size": 8}
+    folder = write_inputs(tmp_path / "run", base, sets, num_sft=32, sft=changes)
     with pytest.raises(UserError, match="interrupted"):
         run("sft", folder, callbacks=[StopAt(3)])
     run("sft", folder)
@@ -115,7 +117,7 @@ def test_each_point_is_sent_once_with_its_step(base, sets, smoke, tmp_path, monk
         for each in recorders
     )
     assert first == [(0, False), (2, False), (2, True)]
-    assert second[:2] == [(4, False), (4, True)] and len(second) == len({*second})
+    assert second == [(4, False), (4, True)]
     assert {name for each in recorders for name, _ in each.runs} == {"mine"}
 
 

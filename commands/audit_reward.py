@@ -1,0 +1,65 @@
+"""Audit a reward before training: does anything earn as much as the right answer?
+
+REWARD is a stack, such as tiny, or a plugin, plugins/rewards/file.py:name. Exits with 1 if an
+attempt earns as much as the right answer, if a right answer earns less than another one, or if
+rewards depend on the order of a batch.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.params import load_params
+from stages.options import reads, reads_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@click.argument("reward")
+@reads("--set", "data/problems/sft.jsonl", "the problems, as `prepare` writes them")
+@click.option("--limit", default=200, show_default=True, help="Most problems; 0 for all.")
+@click.pass_context
+def main(
+    context: click.Context,
+    params_file: Path,
+    reward: str,
+    set: Path,
+    limit: int,
+) -> None:
+    """Print what right answers and other texts earn."""
+    params = load_params(params_file)
+    from lib.artifacts.problems import excerpt, read_problems
+    from lib.core.plugins import is_plugin
+    from lib.prompts import prompt_format
+    from lib.report.text import Table, table_lines
+    from lib.rewards.audit import audit
+    from lib.rewards.functions import STACKS, rewards_of
+    from lib.rewards.grading import Grading
+
+    if not is_plugin(reward) and reward not in STACKS:
+        raise click.UsageError(f"no stack `{reward}`; there are {', '.join(STACKS)}")
+    grading = Grading(
+        (reward,) if is_plugin(reward) else rewards_of(reward),
+        prompt_format=prompt_format(params.prompt.format),
+        **params.reward.settings(max_completion_tokens=params.rollout.max_new_tokens),
+    )
+    problems = list(read_problems(set))[: limit or None]
+    if len(problems) < 2:
+        raise click.UsageError(f"{set}: expected two problems or more")
+    found = audit(problems, grading)
+    rows = [("the right answer", f"{found.best:.4g} at most", str(len(found.unlearnable)))]
+    rows += [
+        (name, f"{mean:.4g}", str(len(loopholes)))
+        for name, (mean, loopholes) in found.attempts.items()
+    ]
+    header = ("completion", "mean reward", "problems at fault")
+    click.echo("\n".join(table_lines(Table(f"{reward} on {set}", header, tuple(rows)))))
+    for problem, value in found.unlearnable[:5]:
+        click.echo(f"the right answer earns {value:.4g}: {excerpt(problem.reference)}")
+    for name, (_, loopholes) in found.attempts.items():
+        for problem in loopholes[:1]:
+            click.echo(f"{name}: as much as the right answer on {excerpt(problem.problem)}")
+    if not found.is_stable:
+        click.echo("rewards depend on the order of the batch")
+    click.echo(f"{1000 * found.seconds:.2f} ms a completion")
+    context.exit(not found.passed)

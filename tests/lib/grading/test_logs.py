@@ -1,0 +1,178 @@
+"""Logs of other tools are read by their form, paired by problem and compared with errors.
+
+tests/golden/logs: lm-evaluation-harness 0.4.13 on two tiny models and five items, inspect_ai
+0.3.285 with its mock model, verifiers 0.4.0 and lighteval 0.13.0 by their own writers, TRL 1.14's
+table, and rows of OpenAI's batches and of vLLM.
+"""
+
+import itertools
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.stats
+from click.testing import CliRunner
+
+from commands.compare_logs import main
+from lib.artifacts import write_jsonl
+from lib.core.errors import UserError
+from lib.grading.log_comparison import adjusted, compare_logs, pairing, regrade
+from lib.grading.logs import LoggedAnswer, read_log
+from tests.conftest import ROOT
+
+LOGS = ROOT / "tests" / "golden" / "logs"
+PROBLEMS = ["What is 6*7?", "What is 10/4?", "What is 2+2?", "What is 3^2?", "What is 1/2+1/3?"]
+# Log of model A -> tool, and each answer's score by the tool.
+SCORES = {
+    "lm_eval_a": ("lm-evaluation-harness", [0, 0, 1, 0, 0]),
+    "lm_eval_b": ("lm-evaluation-harness", [0, 0, 0, 1, 0]),
+    "inspect_a.eval": ("inspect_ai", [1, 0, 1, 0, 1]),
+    "inspect_b.json": ("inspect_ai", [1, 1, 0, 1, 0]),
+    "verifiers_a": ("verifiers", [1, 0, 1, 0, 1]),
+    "lighteval_b": ("lighteval", [1, 1, 0, 1, 0]),
+    "trl_a.parquet": ("TRL", [1, 0, 1, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("log", SCORES)
+def test_a_tools_log_is_read_by_its_form(log):
+    tool, answers = read_log(LOGS / log)
+    assert (tool, [answer.score for answer in answers]) == SCORES[log]
+    assert [answer.problem for answer in answers] == PROBLEMS
+    assert [answer.reference for answer in answers] == ["42", "2.5", "4", "9", "5/6"]
+    assert all(answer.completion for answer in answers)
+
+
+@pytest.mark.parametrize(("log", "samples"), [("openai_a.jsonl", 1), ("vllm_a.jsonl", 2)])
+def test_logs_without_scores_are_judged_by_references(log, samples):
+    _, references = read_log(LOGS / "references.jsonl")
+    known = {
+        key: {"reference": row.reference} for row in references for key in (row.id, row.problem)
+    }
+    judged, disagreements = regrade(read_log(LOGS / log)[1], known)
+    right = [answer.score for answer in judged]
+    # vLLM's second sample is the reference.
+    assert right[::samples] == [1, 1, 1, 0, 1]
+    assert sum(right) == 4 if samples == 1 else 9
+    assert disagreements == []
+
+
+def test_the_verifier_names_answers_that_a_tool_scored_otherwise():
+    _, disagreements = regrade(read_log(LOGS / "inspect_a.eval")[1], {})
+    # "It is 5/2" for 2.5: the tool compares texts.
+    assert [answer.problem for answer in disagreements] == ["What is 10/4?"]
+
+
+def answers(scores, benchmark="five", ids="q{}"):
+    return [
+        LoggedAnswer(benchmark, ids.format(n), f"problem {n}", "", "", score)
+        for n, score in enumerate(scores)
+    ]
+
+
+def test_differences_and_intervals_agree_with_scipy_and_permutations():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        before, after = rng.integers(0, 2, (2, 200))
+        (found,) = compare_logs(answers(before), answers(after), "id")
+        paired = scipy.stats.ttest_rel(after, before)
+        assert found.change.difference.value == pytest.approx(after.mean() - before.mean())
+        interval = paired.confidence_interval()
+        assert found.change.interval.low == pytest.approx(interval.low, abs=0.01)
+        assert found.change.interval.high == pytest.approx(interval.high, abs=0.01)
+        # All sign flips of the changed problems: a sign test.
+        changes = (after - before)[after != before]
+        exact = scipy.stats.binomtest(int((changes > 0).sum()), changes.size).pvalue
+        assert found.change.p_value == pytest.approx(exact, abs=0.09)
+        assert abs(found.change.difference.value) < found.equivalent_within < 0.3
+
+
+def test_a_brute_force_permutation_gives_the_p_value():
+    before, after = [1] * 3 + [0] * 7, [0, 1, 1] + [1] * 7
+    changes = np.subtract(after, before)[[0, *range(3, 10)]]
+    flips = np.array(list(itertools.product([-1, 1], repeat=changes.size)))
+    exact = (abs(flips @ abs(changes)) >= abs(changes.sum())).mean()
+    (found,) = compare_logs(answers(before), answers(after), "id")
+    assert found.change.p_value == pytest.approx(exact, abs=0.05)
+
+
+def test_several_samples_of_a_problem_are_one_unit():
+    once = compare_logs(answers([1, 0, 0, 1]), answers([0, 1, 1, 1]), "text")
+    copied = compare_logs(answers([1, 0, 0, 1]) * 3, answers([0, 1, 1, 1]) * 3, "text")
+    assert once == copied
+
+
+def test_rows_are_paired_by_id_only_if_equal_ids_have_equal_problems():
+    log = answers([1, 0])
+    assert pairing(log, log[::-1]) == "id"
+    assert pairing(log, [each._replace(id="q0") for each in log]) == "text"
+    moved = [each._replace(problem="another") for each in log]
+    assert pairing(log, moved) == "text"
+    with pytest.raises(UserError, match="--by"):
+        compare_logs(log, moved, "text")
+    (found,) = compare_logs(log, moved, "order")
+    assert (found.before.n, found.change.difference.value) == (2, 0)
+
+
+def test_unpaired_and_unscored_problems_are_counted():
+    (found,) = compare_logs(answers([1, 0, 1, None]), answers([1, 0]), "id")
+    assert (found.before.n, found.only_before, found.only_after) == (2, 1, 0)
+
+
+def test_benchmarks_are_compared_apart_and_together_with_holm():
+    before = answers([0] * 12, "one") + answers([1] * 12, "two")
+    after = answers([1] * 12, "one") + answers([1] * 11 + [0], "two")
+    found = adjusted(compare_logs(before, after, "id"))
+    assert [each.benchmark for each in found] == ["one", "two", "all"]
+    p_values = [each.change.p_value for each in found]
+    assert found[0].p_holm == pytest.approx(min(1, 3 * min(p_values)))
+    assert [each.verdict.split()[0] for each in found] == ["better", "no", "better"]
+
+
+def test_rewards_beyond_0_and_1_are_no_rates():
+    with pytest.raises(UserError, match="--grade"):
+        compare_logs(answers([2.0, 0]), answers([0, 0]), "id")
+
+
+def test_the_command_fails_only_if_a_later_log_is_worse(tmp_path):
+    for name, score in (("good", True), ("bad", False)):
+        rows = ({"id": n, "problem": f"p{n}", "answer_ok": score} for n in range(30))
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    good, bad = str(tmp_path / "good.jsonl"), str(tmp_path / "bad.jsonl")
+    worse = CliRunner().invoke(main, [good, bad, good])
+    assert worse.exit_code == 1
+    assert "worse" in worse.output
+    assert CliRunner().invoke(main, [bad, good]).exit_code == 0
+    content = json.loads(CliRunner().invoke(main, [bad, good, "--json"]).output)
+    assert [each["verdict"] for each in content] == ["better"]
+    assert CliRunner().invoke(main, [bad, good, "--md"]).output.count("|---") == 0
+
+
+@pytest.mark.parametrize("name", ["log.eval", "log.parquet", "log.json", "log.jsonl"])
+def test_a_damaged_log_is_named(name, tmp_path):
+    path = tmp_path / name
+    path.write_text("{")
+    with pytest.raises(UserError, match=name):
+        read_log(path)
+
+
+def test_an_archive_larger_than_a_log_is_refused(tmp_path):
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", b" " * (2**25 + 1))
+    with pytest.raises(UserError, match="longer than"):
+        read_log(path)
+
+
+def test_comparing_logs_imports_no_torch():
+    code = (
+        "import sys; from commands.compare_logs import main; "
+        f"main([{str(LOGS / 'lm_eval_a')!r}, {str(LOGS / 'lm_eval_b')!r}], standalone_mode=False); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "paired by id" in done.stdout

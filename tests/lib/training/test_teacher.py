@@ -1,0 +1,83 @@
+"""A step with a teacher: its scores of the policy's own tokens move the policy."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lib.core.errors import UserError
+from lib.models.pretrained import load_tokenizer
+from lib.training.grpo.teacher import load_teacher
+from tests.lib.params.changes import accepted
+from tests.lib.training.steps import nothing, reward_with
+
+TRUNCATED = {"temperature": 0.8, "top_p": 0.9}
+
+
+def step_of(trainer):
+    """Take a step's gradients of all weights, by name."""
+    trainer.model.train()
+    trainer.batches = trainer.roll_out()
+    for batch in trainer.batches:
+        trainer.compute_loss(trainer.model, {"batch": batch}).backward()
+    return {name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None}
+
+
+def test_the_policy_as_its_own_teacher_has_no_gradient(built, base):
+    trainer = built(teacher=str(base), teacher_coef=1.0, rollout=TRUNCATED)
+    gradients = step_of(reward_with(trainer, nothing))
+    assert gradients
+    assert not any(gradient.any() for gradient in gradients.values())
+
+
+def test_the_gradient_is_that_of_the_teachers_log_probs(built, base):
+    """The teacher is moved away from the policy; its scores are computed apart, top-p included."""
+    trainer = built(
+        teacher=str(base), teacher_coef=0.5, mask_truncated=False, rollout=TRUNCATED, loss="dapo"
+    )
+    reward_with(trainer, nothing)
+    with torch.no_grad():
+        for weight in trainer.teacher.policy.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    gradients = step_of(trainer)
+    plain = copy.copy(trainer.scorer)
+    total, count = 0.0, 0
+    for batch in trainer.batches:
+        own = plain.score(trainer.model, batch).log_probs
+        with torch.no_grad():
+            theirs = plain.score(trainer.teacher.policy, batch).log_probs
+        credit = 0.5 * (theirs - own.detach())
+        total = total - (credit * own)[batch.loss_mask].sum()
+        count += int(batch.loss_mask.sum())
+    names = list(gradients)
+    weights = dict(trainer.model.named_parameters())
+    wanted = torch.autograd.grad(total / count, [weights[name] for name in names])
+    largest = max(float(gradient.abs().max()) for gradient in wanted)
+    assert largest > 1e-4
+    for name, gradient in zip(names, wanted, strict=True):
+        torch.testing.assert_close(
+            gradients[name] / len(trainer.batches), gradient, atol=1e-4 * largest, rtol=0
+        )
+
+
+def test_a_teacher_with_other_tokens_is_refused(base, smoke):
+    vocabulary = load_tokenizer(base).get_vocab()
+    first, *_ = vocabulary
+    other = SimpleNamespace(get_vocab=lambda: {**vocabulary, first: 10**6, "<new>": 10**6 + 1})
+    with pytest.raises(UserError, match=r"grpo\.teacher: .* 2 tokens, such as .*'<new>'"):
+        load_teacher(str(base), other, base=base, settings=smoke.model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"teacher": "sft"}, "teacher_coef=0"),
+        ({"teacher_coef": 1.0}, "teacher="),
+        ({"teacher": "sft", "teacher_coef": 1.0, "divide_by": "signal"}, "divide_by"),
+        ({"teacher": "sft", "teacher_coef": 1.0, "trainer": "trl"}, r"grpo\.teacher: sft"),
+    ],
+)
+def test_settings_that_contradict_a_teacher_are_named(changes, key):
+    with pytest.raises(UserError, match=key):
+        accepted({f"grpo.{name}": value for name, value in changes.items()})
