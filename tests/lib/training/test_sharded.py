@@ -26,6 +26,9 @@ def inputs(base, sets, tmp_path):
     return write_inputs(tmp_path / "inputs", base, sets, num_sft=48)
 
 
+BREVITY = "plugins/rewards/examples.py:brevity"
+
+
 def changes(rank: int) -> dict[str, Any]:
     """Vary rewards though the policy answers nothing; give GRPO a reference policy."""
     common = {"save_steps": 2, "keep_checkpoints": 1, "eval_steps": 2}
@@ -34,7 +37,7 @@ def changes(rank: int) -> dict[str, Any]:
         "sft": {"num_epochs": 1, "logging_steps": 1, "learning_rate": 0.002, **common},
         "grpo": {"max_steps": 4, "learning_rate": 0.01, "beta": 0.1, **common},
         "dpo": {"num_epochs": 1, "batch_size": 4, "micro_batch_size": 4, **common},
-        "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
+        "reward": {"extra": [BREVITY], "weights": [0.25, 1.0, 100.0]},
     }
 
 
