@@ -111,7 +111,7 @@ PREFERRING = {
         ({"validation.sets": ["validation"]}, "validation.sets", "prepare.validation_share"),
         ({"validation.weights": [1.0]}, "validation.weights", "(format, answer)"),
         (
-            {"validation.stack": "shaping", "validation.weights": [1.0] * 3},
+            {"validation.stack": "shaping", "validation.weights": ONE_MORE[1:]},
             "validation.stack",
             "settings of their own",
         ),
