@@ -136,7 +136,8 @@ def keep_own_template(
             )
             whole = str(tokenizer.apply_chat_template(answered, **options))
     except jinja2.TemplateError as error:
-        raise UserError(f"refuses the prompt: {error}; try prompt.system: ''") from error
+        hint = "; try prompt.system: ''" if system else ""
+        raise UserError(f"refuses the prompt: {error}{hint}") from error
     if day in asked:
         raise UserError(
             "prints the day, and prompts would differ from day to day; name one, such as "
