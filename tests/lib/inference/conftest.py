@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lib.artifacts.problems import Problem
 from lib.models.pretrained import load_tokenizer
 from lib.models.save import save_policy
 from lib.models.tiny import write_tiny
@@ -52,7 +53,10 @@ def teach(smoke, sets, tmp_path_factory):
     def make(own_format, completion, *, system="", model=smoke.model):
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
-        write_tiny(base, sets.sft, prompt_format=own_format, model=model, seed=smoke.seed)
+        # The tokenizer learns the words of the prompt too, which leaves room for an answer.
+        words = Problem.create(problem=own_format.layout.preamble * 50 or "?", reference="1")
+        texts = [*sets.sft, words]
+        write_tiny(base, texts, prompt_format=own_format, model=model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
         save_prompt(export, system=system, rendering=rendering_of(own_format))
         return export
