@@ -122,9 +122,9 @@ def set_library_variables() -> None:
         "TRANSFORMERS_NO_TENSORFLOW": "1",
         "USE_TF": "0",
     }
-    # OpenMP's waiting threads sleep after a short spin. With libgomp's long spin, two threads
-    # beside two busy processes run at a third of their speed; without any (`PASSIVE`), small
-    # operations on an idle machine at 0.6 of it (bench/busy.json).
+    # OpenMP's waiting threads sleep after a short spin. Small operations on two threads keep 0.9 of
+    # their speed on an idle machine (0.6 without any spin, `PASSIVE`) and gain 1.3 times or more
+    # beside two busy processes (bench/busy.json).
     if "OMP_WAIT_POLICY" not in os.environ:
         variables["GOMP_SPINCOUNT"] = "3000"
     for name, value in variables.items():
