@@ -38,28 +38,31 @@ def main(
 
     if not is_plugin(reward) and reward not in STACKS:
         raise click.UsageError(f"no stack `{reward}`; there are {', '.join(STACKS)}")
+    names = (reward,) if is_plugin(reward) else rewards_of(reward)
     grading = Grading(
-        (reward,) if is_plugin(reward) else rewards_of(reward),
-        prompt_format=prompt_format(params.prompt.format),
+        names,
+        # The run's own stack has its weights; any other reward weighs 1.
+        params.reward.weights[: len(names)] if reward == params.reward.stack else (),
+        prompt_format=prompt_format(**params.prompt.rendering),
         **params.reward.settings(max_completion_tokens=params.rollout.max_new_tokens),
     )
     problems = list(read_problems(set))[: limit or None]
     if len(problems) < 2:
         raise click.UsageError(f"{set}: expected two problems or more")
-    found = audit(problems, grading)
-    rows = [("the right answer", f"{found.best:.4g} at most", str(len(found.unlearnable)))]
+    result = audit(problems, grading)
+    rows = [("the right answer", f"{result.best:.4g} at most", str(len(result.unlearnable)))]
     rows += [
         (name, f"{mean:.4g}", str(len(loopholes)))
-        for name, (mean, loopholes) in found.attempts.items()
+        for name, (mean, loopholes) in result.attempts.items()
     ]
     header = ("completion", "mean reward", "problems at fault")
     click.echo("\n".join(table_lines(Table(f"{reward} on {set}", header, tuple(rows)))))
-    for problem, value in found.unlearnable[:5]:
+    for problem, value in result.unlearnable[:5]:
         click.echo(f"the right answer earns {value:.4g}: {excerpt(problem.reference)}")
-    for name, (_, loopholes) in found.attempts.items():
+    for name, (_, loopholes) in result.attempts.items():
         for problem in loopholes[:1]:
             click.echo(f"{name}: as much as the right answer on {excerpt(problem.problem)}")
-    if not found.is_stable:
+    if not result.is_stable:
         click.echo("rewards depend on the order of the batch")
-    click.echo(f"{1000 * found.seconds:.2f} ms a completion")
-    context.exit(not found.passed)
+    click.echo(f"{1000 * result.seconds:.2f} ms a completion")
+    context.exit(not result.passed)

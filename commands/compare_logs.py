@@ -68,14 +68,14 @@ def main(
             notes.append(f"{path}: {num_missing} of {len(answers)} answers have no score")
         sides.append((path, tool, answers))
     (first, first_tool, before), *others_sides = sides
-    titles, found = [], []
+    titles, pairs = [], []
     for path, tool, after in others_sides:
         way = by or log_comparison.pairing(before, after)
         title = f"{first} ({first_tool or 'rows'}) → {path} ({tool or 'rows'}), paired by {way}"
         for each in log_comparison.compare_logs(before, after, way):
             titles.append(title)
-            found.append(each)
-    comparisons = log_comparison.adjusted(found)
+            pairs.append(each)
+    comparisons = log_comparison.adjusted(pairs)
     if as_json_text:
         content = [
             {"logs": title, **log_comparison.as_json(each)}

@@ -131,19 +131,19 @@ def keep_own_template(
     answered = [*question, {"role": "assistant", "content": target}]
     try:
         with bounded_rendering(tokenizer.name_or_path, 2):
-            asked = str(
+            rendered = str(
                 tokenizer.apply_chat_template(question, add_generation_prompt=True, **options)
             )
             whole = str(tokenizer.apply_chat_template(answered, **options))
     except jinja2.TemplateError as error:
         hint = "; try prompt.system: ''" if system else ""
         raise UserError(f"refuses the prompt: {error}{hint}") from error
-    if day in asked:
+    if day in rendered:
         raise UserError(
             "prints the day, and prompts would differ from day to day; name one, such as "
             "template_arguments: {date_string: 26 Jul 2024}"
         )
-    expected = asked + target
+    expected = rendered + target
     if not whole.startswith(expected):
         pairs = enumerate(zip(expected, whole, strict=False))
         same = next((at for at, (ours, theirs) in pairs if ours != theirs), len(whole))

@@ -335,6 +335,6 @@ def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
     """
     # A number in [0, 1) for each row, from its content hash; the smallest ones are drawn.
     hashes = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
-    drawn = sorted(range(len(hashes)), key=hashes.__getitem__)[:count]
+    selected = sorted(range(len(hashes)), key=hashes.__getitem__)[:count]
     # Sorted back into the table's order, since a draw does not shuffle.
-    return table.select(sorted(drawn))
+    return table.select(sorted(selected))

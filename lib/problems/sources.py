@@ -338,12 +338,12 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     for problem in problems:
         unique.setdefault(problem.id, problem)
     # The smallest hashes are a random sample, and the same one each time; [:None] is all of them.
-    drawn_ids = set(sorted(unique)[: limit or None])
+    selected_ids = set(sorted(unique)[: limit or None])
     return BenchmarkSet(
         name=name,
         path=path,
         adapter=adapter,
-        problems=tuple(problem for problem in unique.values() if problem.id in drawn_ids),
+        problems=tuple(problem for problem in unique.values() if problem.id in selected_ids),
         num_repeated=len(problems) - len(unique),
     )
 

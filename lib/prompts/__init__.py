@@ -11,7 +11,6 @@ from lib.prompts.formats import (
     PromptFormat,
     TaggedFormat,
     prompt_format,
-    prompt_text,
 )
 from lib.prompts.saved import (
     Generation,
@@ -35,7 +34,6 @@ __all__ = [
     "PromptFormat",
     "TaggedFormat",
     "prompt_format",
-    "prompt_text",
     "render",
     "save_prompt",
     "save_system",

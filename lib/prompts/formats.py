@@ -25,7 +25,6 @@ from lib.prompts.template import (
     Layout,
     Message,
     chat_template,
-    render,
 )
 
 
@@ -431,26 +430,6 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
         answer=(tags[2], tags[3]),
         stop_strings=stops,
         layout=layout,
-    )
-
-
-def prompt_text(
-    prompt_format: PromptFormat, problem: str, *, system: str = "", bos_token: str = ""
-) -> str:
-    """Render a problem's prompt as text, up to the start of the completion.
-
-    Args:
-        system: text of the system message; '' for no such message.
-        bos_token: begins the text; '' for a tokenizer without one.
-    """
-    return render(
-        conversation(problem, system=system),
-        template=prompt_format.chat_template,
-        bos_token=bos_token,
-        # No EOS in a prompt: the template prints it after answers only.
-        eos_token="",
-        # The text ends with the beginning of the assistant's turn.
-        add_generation_prompt=True,
     )
 
 

@@ -4,7 +4,7 @@ All formats share one Jinja template, with a `Layout`'s text around each turn. T
 by `tokenizer.apply_chat_template` and vLLM's server. It therefore names BOS and EOS by the
 tokenizer's variables, and marks answers with `{% generation %}` for `assistant_only_loss`. The text
 begins with BOS if the tokenizer has one: tokenise it *without* adding special tokens, or it
-begins with BOS twice. Without a tokenizer, `prompt_text` returns the same text as
+begins with BOS twice. Without a tokenizer, `render` returns the same text as
 `tokenizer.apply_chat_template(..., tokenize=False)`.
 """
 

@@ -31,12 +31,13 @@ from lib.models.save import save_policy, write_base
 from lib.models.weights import find_weights, read_pointer, weights_of
 from lib.params import preset_params
 from lib.params.model import FLASH_KERNEL
-from lib.prompts import prompt_format, prompt_text
+from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
 from tests.conftest import ROOT
 from tests.lib.export.conftest import make_adapter
 from tests.lib.models.hub_models import COMMIT, same_weights, write_model, write_snapshot
 from tests.lib.models.log_prob_gap import moved
+from tests.lib.prompts.rendering import prompt_text
 from tests.pipeline.systems import SYSTEMS
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import encode
-from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
+from lib.prompts import PROMPT_FORMATS, prompt_format, with_default_system
 from lib.prompts.formats import conversation
 from lib.training.sft import sft_dataset
+from tests.lib.prompts.rendering import prompt_text
 
 FORMATS = [
     *((name, "plain") for name in PROMPT_FORMATS),
