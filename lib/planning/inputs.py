@@ -225,7 +225,7 @@ def _try_source(
             to another row.
     """
     # Imported only if needed: they load `datasets`.
-    from lib.problems.prepare import good_rows
+    from lib.problems.good_rows import good_rows
     from lib.problems.sources import edge_rows, source_label
     from lib.problems.store import Drops
 

@@ -12,7 +12,7 @@ from lib.params import PARAMS_FILE, parse_params
 from lib.params.data import PathSource
 from lib.params.load import read_yaml, round_trip
 from lib.problems.columns import guess_columns, to_problem
-from lib.problems.prepare import good_rows
+from lib.problems.good_rows import good_rows
 from lib.problems.rows import Fields, RowFault
 from lib.problems.sources import read_source
 from lib.problems.store import Drops
