@@ -31,12 +31,15 @@ class GeneratedCompletion:
         log_probs: per token, under the sampling distribution: after temperature, min-p, top-k and
             top-p (greedy: the whole softmax at temperature 1). The trainer recomputes the same
             quantity, so any gap is rounding. None if `Sampling` did not request them.
+        sampled: per token, False for one that a tool forced, whose log-prob is 0; None if all are
+            sampled.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish: Finish
     log_probs: tuple[float, ...] | None = None
+    sampled: tuple[bool, ...] | None = None
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of a row of `data/completions`."""

@@ -6,6 +6,7 @@
     tasks       prompt.format                   a format with a verdict of its own, `right`
     adapters    `adapter` of a source           a function from a row to the fields of a problem
     objectives  grpo.loss, grpo.advantage       a function of tensors
+    tools       prompt.tool                     a `Tool` (lib.prompts.tools)
 
 A stage depends on the plugins that its params name: a changed reward re-runs the stages that
 compute rewards, not SFT.
@@ -27,7 +28,7 @@ from lib.core.errors import UserError
 
 # "plugins/rewards/examples.py:brevity"; group 1 is the role.
 _NAME = re.compile(
-    r"plugins/(rewards|formats|tasks|adapters|objectives)/[a-z0-9_]+\.py:[A-Za-z_]\w*"
+    r"plugins/(rewards|formats|tasks|adapters|objectives|tools)/[a-z0-9_]+\.py:[A-Za-z_]\w*"
 )
 
 

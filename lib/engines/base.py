@@ -20,6 +20,7 @@ from lib.core.errors import UserError
 from lib.core.process import require
 from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
 from lib.prompts.template import bounded_rendering
+from lib.prompts.tools import find_tool
 
 if TYPE_CHECKING:
     # `lib.inference` reads this module, and is imported without anything heavy.
@@ -41,6 +42,7 @@ class Sampling:
         ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
         seed: the same seed, prompts and other settings give the same completions.
         log_probs: True to return the log-prob of each token.
+        tool: `prompt.tool`: after each call, its result is forced into the completion.
     """
 
     num_completions: int
@@ -53,6 +55,7 @@ class Sampling:
     ignore_eos: bool = False
     seed: int = 0
     log_probs: bool = False
+    tool: str = ""
 
     @property
     def truncates(self) -> bool:
@@ -133,7 +136,8 @@ class Engine(abc.ABC):
 
         A completion ends after the first stop string, even if that ends within a token: its text
         ends with the string, its token ids with the token that completed it. It is truncated at
-        `sampling.max_new_tokens`, or where the model has no position, or vLLM no memory.
+        `sampling.max_new_tokens`, or where the model has no position, or vLLM no memory. With a
+        tool, it is also truncated after a call whose result does not fit, without a part of that.
 
         Raises:
             UserError: a prompt leaves no position for a completion.
@@ -286,6 +290,13 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
         keys.append(int.from_bytes(digest[:16], "big"))
         repeats[prompt] += 1
     return keys
+
+
+def result_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, tool: str) -> list[int]:
+    """Return the tokens of the result of the call that ends `text`, [] without a tool."""
+    found = find_tool(tool)
+    result = found.result(text, name=tool) if found else ""
+    return list(tokenizer(result, add_special_tokens=False)["input_ids"])
 
 
 def text_until(stop_strings: Sequence[str], text: str) -> str:

@@ -39,8 +39,16 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampling, text_until
+from lib.engines.base import (
+    Finish,
+    GeneratedCompletion,
+    NotFiniteError,
+    Sampling,
+    result_tokens,
+    text_until,
+)
 from lib.models.unsloth import is_unsloth
+from lib.prompts.tools import find_tool
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
 """Arguments that a model's forward pass needs for `decode`."""
@@ -179,8 +187,8 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
 class Rows:
     """The growing completions of a batch of B rows; ended rows are dropped from its tensors.
 
-    Lists (`token_ids`, `log_probs`, `completions`, `limits`) keep all P · G rows. Tensors hold the
-    B rows that are still in the batch; row b of a tensor is entry `places[b]` of a list.
+    Lists (`token_ids`, `sampled`, `completions`, `limits` and so on) keep all P · G rows. Tensors
+    hold the B rows that are still in the batch; row b of a tensor is entry `places[b]` of a list.
 
     Args:
         limits: for each prompt, the longest length of a completion, at least 1.
@@ -189,7 +197,8 @@ class Rows:
         first_completion: number of each prompt's first completion, after those of earlier batches.
 
     Attributes:
-        num_steps: tokens sampled so far per row.
+        num_steps: tokens so far per row, sampled or forced.
+        forced: for each row, the tokens of a tool that come before the next sampled one.
         prompt_width: columns of the left-padded prompts, the longest prompt's tokens.
         capacity: columns that the cache can ever need.
         prompt_tokens, prompt_mask: [P, T], padded on the left.
@@ -222,6 +231,8 @@ class Rows:
         self.places = list(range(len(self.limits)))
         self.token_ids: list[list[int]] = [[] for _ in self.places]
         self.log_probs: list[list[float]] = [[] for _ in self.places]
+        self.sampled: list[list[bool]] = [[] for _ in self.places]
+        self.forced: list[list[int]] = [[] for _ in self.places]
         self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
 
         lengths = [len(prompt) for prompt in prompts]
@@ -247,7 +258,7 @@ class Rows:
         ).to(device)
 
     def extend(self, logits: Tensor) -> Tensor:
-        """Sample the next token of each row, append it, and end the rows that it completes.
+        """Append the next token of each row, sampled or forced, and end the rows that it completes.
 
         Args:
             logits: [B, V] of the next token.
@@ -268,21 +279,35 @@ class Rows:
                 "in training (a lower learning_rate), or overflow (dtype float32)"
             )
         new_log_probs = [0.0] * len(new_tokens) if log_probs is None else log_probs.tolist()
-        for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=True):
+        any_forced = False
+        for row, place in enumerate(self.places):
             # An ended row is computed until `drop_ended` takes it out; its tokens are not kept.
-            if self.completions[place] is None:
-                self.token_ids[place].append(token)
-                self.log_probs[place].append(log_prob)
-                self.completions[place] = self._completed(place)
+            if self.completions[place] is not None:
+                continue
+            is_forced = bool(self.forced[place])
+            if is_forced:
+                new_tokens[row], new_log_probs[row] = self.forced[place].pop(0), 0.0
+                any_forced = True
+            self.token_ids[place].append(new_tokens[row])
+            self.log_probs[place].append(new_log_probs[row])
+            self.sampled[place].append(not is_forced)
+            self.completions[place] = self._completed(place)
         if self.watch:
             self.watch(self)
-        return tokens
+        return tokens.new_tensor(new_tokens) if any_forced else tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
         """Return the completion at `place` of the lists if its last token ends it, else None."""
-        token_ids = self.token_ids[place]
-        at_limit = len(token_ids) == self.limits[place]
-        end = self.endings.find(token_ids, at_limit=at_limit)
+        token_ids, sampled = self.token_ids[place], self.sampled[place]
+        room = self.limits[place] - len(token_ids)
+        end = None
+        # Within a result nothing ends; it fits into the limit.
+        if not self.forced[place]:
+            end = self.endings.find(token_ids, at_limit=not room)
+        if end is None and sampled[-1]:
+            self.forced[place] = self.endings.forced(token_ids, sampled)
+            if len(self.forced[place]) > room:
+                end = "length", self.endings.text(token_ids)
         if end is None:
             return None
         finish, text = end
@@ -291,6 +316,7 @@ class Rows:
             token_ids=tuple(token_ids),
             finish=finish,
             log_probs=tuple(self.log_probs[place]) if self.sampling.log_probs else None,
+            sampled=None if all(sampled) else tuple(sampled),
         )
 
     @property
@@ -426,6 +452,7 @@ class Endings:
         end_tokens: ids that end a completion; they are special tokens, which have no text.
         stop_strings: texts that end a completion.
         vocab_size: number of ids that the model can generate.
+        tool: see `Sampling`.
     """
 
     def __init__(
@@ -435,11 +462,18 @@ class Endings:
         end_tokens: Collection[int],
         stop_strings: Sequence[str],
         vocab_size: int,
+        tool: str = "",
     ) -> None:
         self.tokenizer = tokenizer
         self.end_tokens = frozenset(end_tokens)
         self.stop_strings = tuple(stop_strings)
         self.may_stop = self._may_stop(vocab_size)
+        self.tool = tool
+        found = find_tool(tool)
+        # Finds the end of a call.
+        self.calls = found and Endings(
+            tokenizer, end_tokens=(), stop_strings=(found.close,), vocab_size=vocab_size
+        )
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:
         """Return finish reason and text if the last of a completion's tokens ends it, else None.
@@ -454,12 +488,30 @@ class Endings:
             return None
         # Decoded as a whole: a token's text depends on those before it, which may be a part of the
         # same character.
-        text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        text = self.text(token_ids)
         if last in self.end_tokens:
             return "eos", text
         if last in self.may_stop and any(stop in text for stop in self.stop_strings):
             return "stop", text_until(self.stop_strings, text)
         return ("length", text) if at_limit else None
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a completion's tokens, without special ones."""
+        text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return text
+
+    def forced(self, token_ids: Sequence[int], sampled: Sequence[bool]) -> list[int]:
+        """Return the tokens of a call's result if the last of a completion's tokens ends a call.
+
+        Args:
+            sampled: for each token, False if it was forced; those since then are searched.
+        """
+        if not self.calls:
+            return []
+        start = len(sampled) - sampled[::-1].index(False) if False in sampled else 0
+        if not self.calls.find(token_ids[start:], at_limit=False):
+            return []
+        return result_tokens(self.tokenizer, self.text(token_ids), self.tool)
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
         """Return the tokens after which the text must be searched: those with a stop string's end.

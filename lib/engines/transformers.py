@@ -209,7 +209,7 @@ class TransformersEngine(Engine):
     def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
         """Return the `Endings` for these settings; cached: one may decode the whole vocabulary."""
         # All settings that decide when a completion ends, besides its longest length.
-        key = (sampling.stop_strings, sampling.ignore_eos)
+        key = (sampling.stop_strings, sampling.ignore_eos, sampling.tool)
         if key not in self._endings:
             self._endings[key] = Endings(
                 self.tokenizer,
@@ -217,6 +217,7 @@ class TransformersEngine(Engine):
                 stop_strings=sampling.stop_strings,
                 # Rows of the head: a padded vocabulary has more rows than the tokenizer has tokens.
                 vocab_size=model.get_output_embeddings().weight.shape[0],
+                tool=sampling.tool,
             )
         return self._endings[key]
 

@@ -273,6 +273,7 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         max_new_tokens=decoding.max_new_tokens,
         temperature=0.0,
         stop_strings=prompt_format.stop_strings,
+        tool=prompt_format.tool,
         seed=seed,
     )
     modes = {GREEDY: greedy} if decoding.greedy else {}

@@ -88,6 +88,7 @@ def sample_checkpoint(
         **params.rollout.decoding,
         num_completions=num_completions,
         stop_strings=grading.prompt_format.stop_strings,
+        tool=grading.prompt_format.tool,
         seed=params.seed,
     )
     opened = open_engine(

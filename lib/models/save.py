@@ -23,6 +23,7 @@ from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation
 from lib.prompts.saved import save_system, saved_system
 from lib.prompts.template import OWN, bounded_rendering
+from lib.prompts.tools import tool_tags
 
 KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to be copied beside its pointer."""
@@ -91,7 +92,7 @@ def write_base(
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
     # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
     if model.tag_tokens:
-        tokenizer.add_tokens(list(prompt_format.marks))
+        tokenizer.add_tokens([*prompt_format.marks, *tool_tags(prompt_format.tool)])
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(directory)
     for name in KEPT:

@@ -17,6 +17,7 @@ from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.params.model import Model, Tiny
 from lib.prompts import PromptFormat
+from lib.prompts.tools import tool_tags
 
 PAD_TOKEN = "<|pad|>"
 EOS_TOKEN = "<|end|>"
@@ -136,7 +137,7 @@ def write_tiny(
     tokenizer = train_tokenizer(
         (text for problem in problems for text in (problem.problem, problem.solution)),
         vocab_size=model.tiny.vocab_size,
-        marks=prompt_format.marks,
+        marks=(*prompt_format.marks, *tool_tags(prompt_format.tool)),
         chat_template=prompt_format.chat_template,
     )
     untrained = build_model(

@@ -20,6 +20,7 @@ from lib.params.section import (
 )
 from lib.prompts import PROMPT_FORMATS
 from lib.prompts.saved import FILE_PREFIX
+from lib.prompts.tools import TOOLS
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`, such as "Qwen/Qwen3-0.6B"."""
@@ -210,10 +211,15 @@ class Prompt(Section):
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:PATH` for a file below data/raw."""
 
+    tool: Annotated[str, one_of(("", *TOOLS), role="tools")]
+    """Tool that completions can call, `calculator` or `plugins/tools/file.py:name`; '' for none."""
+
     @property
     def rendering(self) -> dict[str, Any]:
         """The keyword arguments of `lib.prompts.prompt_format`."""
-        return {"name": self.format, "tags": self.tags, "layout": self.layout}
+        named = {"name": self.format, "tags": self.tags, "layout": self.layout}
+        # Left out without a tool, so that saved formats stay as they are.
+        return {**named, "tool": self.tool} if self.tool else named
 
 
 Checkpoint = Literal["base", "sft", "grpo", "dpo"]

@@ -173,6 +173,7 @@ def _trl_faults(params: Params) -> Iterator[str]:
         f"grpo.average: {grpo.average}": grpo.average != "loss",
         f"grpo.divide_by: {grpo.divide_by}": grpo.divide_by != "all",
         f"grpo.teacher: {grpo.teacher}": bool(grpo.teacher),
+        f"prompt.tool: {params.prompt.tool}": bool(params.prompt.tool),
         f"grpo.curriculum: {grpo.curriculum}": grpo.curriculum != "none",
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
         "rollout.engine: vllm-server": rollout.engine == "vllm-server",

@@ -200,4 +200,6 @@ def _full_length(
 ) -> list[list[GeneratedCompletion]]:
     """Generate completions of max_new_tokens, without stopping before."""
     # The engine samples past end tokens, so that it has a log-prob for each token.
-    return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))
+    return generate(
+        prompts, dataclasses.replace(sampling, stop_strings=(), tool="", ignore_eos=True)
+    )

@@ -26,6 +26,7 @@ from lib.prompts.template import (
     Message,
     chat_template,
 )
+from lib.prompts.tools import CALCULATOR, find_tool, with_calls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,7 @@ class TaggedFormat(_Judge):
         stop_strings: generation ends after any of these and keeps it; if empty, only EOS ends it.
         layout: the text around turns; one with a preamble explains the format itself.
         wording: the format's own system prompt; `{0}` to `{3}` are replaced by the marks.
+        tool: the tool of completions (`prompt.tool`); '' for none.
     """
 
     name: str
@@ -98,6 +100,7 @@ class TaggedFormat(_Judge):
     stop_strings: tuple[str, ...] = ()
     layout: Layout = PLAIN
     wording: str = ""
+    tool: str = ""
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -264,6 +267,7 @@ class BoxedFormat(_Judge):
         layout: the text around turns.
         marks: empty, since there are no tags.
         stop_strings: empty: only EOS ends a completion.
+        tool: see `TaggedFormat`.
     """
 
     name: str
@@ -272,6 +276,7 @@ class BoxedFormat(_Judge):
 
     marks: tuple[str, ...] = ()
     stop_strings: tuple[str, ...] = ()
+    tool: str = ""
 
     @property
     def chat_template(self) -> str:
@@ -360,8 +365,10 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
 }
 
 
-def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain") -> PromptFormat:
-    """Return the prompt format `name`, with other tags and another layout if set.
+def prompt_format(
+    name: str, *, tags: Sequence[str] = (), layout: str = "plain", tool: str = ""
+) -> PromptFormat:
+    """Return the prompt format `name`, with other tags, another layout and a tool if set.
 
     Args:
         name: a key of `PROMPT_FORMATS`, such as "r1_zero", or `plugins/formats/file.py:name`.
@@ -369,10 +376,11 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
             for its own.
         layout: the text around turns: "plain" for the format's own, or that of a model family,
             "chatml" (Qwen), "llama3", or "own" for the model's own chat template.
+        tool: a key of `TOOLS`, `plugins/tools/file.py:name`, or "".
 
     Raises:
-        UserError: an unknown format or layout (lists the known ones), or tags that do not suit the
-            format.
+        UserError: an unknown format, layout or tool (lists the known ones), or tags that do not
+            suit the format.
     """
     own_format = load_plugin(name) if is_plugin(name) else PROMPT_FORMATS.get(name)
     if own_format is None:
@@ -384,6 +392,9 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
         own_format = dataclasses.replace(own_format, name=name)
     if tags:
         own_format = _with_tags(own_format, tags)
+    if tool:
+        find_tool(tool)
+        own_format = dataclasses.replace(own_format, tool=tool)
     if layout == "plain":
         return own_format
     if layout not in LAYOUTS:
@@ -454,7 +465,8 @@ def render_target(problem: Problem, written_in: PromptFormat) -> Target:
     If the problem is tagged `RESPONSE`, its solution is a model's whole response instead: one in
     this format is returned unchanged, without an opening tag that the prompt has, and one in
     another format (tags of `r1_zero`, or a box) is converted. A solution may hold the format's own
-    tags, such as a trace with `<think>`: where the result would not parse, they are removed.
+    tags, such as a trace with `<think>`: where the result would not parse, they are removed. With
+    the calculator, a solution's equations become calls, but not those of a whole response.
     """
     solution, answer = problem.solution, problem.reference
     text = ""
@@ -470,6 +482,8 @@ def render_target(problem: Problem, written_in: PromptFormat) -> Target:
         else:
             # (reasoning, answer) by the marks of another format; None without such marks.
             solution, answer = response_parts(solution) or (solution, answer)
+    elif written_in.tool == CALCULATOR:
+        solution = with_calls(solution)
     text = text or written_in.target(solution=solution, reference=answer)
     if _fault(text, answer, written_in):
         plain = written_in.target(solution=_unmarked(solution, written_in), reference=answer)

@@ -14,7 +14,7 @@ from lib.core.plugins import plugin_hashes
 from lib.prompts.formats import PromptFormat, prompt_format
 
 FORMAT_FILE = "prompt_format.json"
-"""File with `prompt_format`'s arguments `name`, `tags` and `layout`, and a plugin's hash.
+"""File with `prompt_format`'s arguments `name`, `tags`, `layout` and `tool`, and plugins' hashes.
 
 An export's file also has the fields of `Generation`. They are not in `generation_config.json`,
 where stop strings would make transformers require a tokenizer in `generate`, and the length would
@@ -45,7 +45,7 @@ def save_prompt(
 
     Args:
         system: text of the system prompt; '' for none.
-        rendering: the arguments of `prompt_format`: `name`, `tags` and `layout`.
+        rendering: the arguments of `prompt_format`.
         generation: stop strings and length limit with which the model was measured. They are
             saved with an export; None for other models.
     """
@@ -84,10 +84,12 @@ def saved_format(folder: Path) -> PromptFormat | None:
         return None
     try:
         content = parse_json(path.read_bytes())
-        own_format = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+        # Models of before had no tool.
+        named = {"name": content["name"], "tool": content.get("tool", "")}
+        own_format = prompt_format(**named, tags=content["tags"], layout=content["layout"])
         # {plugin's name: hash of its present file}; {} for a built-in format. Another version of a
         # plugin may render another prompt than the model has learned.
-        for name, digest in plugin_hashes(content["name"]).items():
+        for name, digest in plugin_hashes(named).items():
             if content.get(name) != digest:
                 raise UserError(f"the model was trained with another version of {name}")
         return own_format

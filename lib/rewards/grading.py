@@ -72,6 +72,7 @@ class Grading:
                 token_ids=completion.token_ids,
                 finish=completion.finish,
                 log_probs=completion.log_probs,
+                sampled=completion.sampled,
                 **fields,
             )
             for completion in completions

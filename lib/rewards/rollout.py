@@ -40,7 +40,7 @@ class Rollout:
         problem: its text, which the verifier also reads; None if unknown.
         tags: of the problem; some mark multiple choice, or an instruction without a right answer.
         prompt: chat messages; `prompt_ids` are its tokens as the engine read them.
-        token_ids, finish, log_probs: see `GeneratedCompletion`; None if unknown.
+        token_ids, finish, log_probs, sampled: see `GeneratedCompletion`; None if unknown.
         settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
         is_answer: True if the completion is an answer extracted elsewhere.
         rewards: one per function, and `reward`, their weighted sum; `Grading.score` sets both.
@@ -57,6 +57,7 @@ class Rollout:
     token_ids: Sequence[int] | None = None
     finish: Finish | None = None
     log_probs: Sequence[float] | None = None
+    sampled: Sequence[bool] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_answer: bool = False
     rewards: Sequence[float] = ()
@@ -77,6 +78,11 @@ class Rollout:
         if self.token_ids is None:
             raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
         return len(self.token_ids)
+
+    @property
+    def num_sampled(self) -> int:
+        """The number of tokens that the policy sampled; a tool forced the others."""
+        return self.num_tokens if self.sampled is None else sum(self.sampled)
 
     @property
     def truncated(self) -> bool:

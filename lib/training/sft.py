@@ -16,6 +16,7 @@ from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
+from lib.prompts.tools import spans
 from lib.training.phase.console import ProgressLines
 from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
 
@@ -91,6 +92,8 @@ def sft_dataset(
 ) -> Dataset:
     """Return a dataset with one row per problem: its prompt and its solution, tokenised.
 
+    A solution's calls have the tool's results, which are forced tokens: no loss is taken on them.
+
     Its columns are `input_ids` and `completion_mask`. Prompt and solution are tokenised separately,
     the prompt as for generation. TRL would tokenise them together, and could fuse the end of the
     prompt and the start of the solution into one token. Training would then see another prompt than
@@ -103,11 +106,12 @@ def sft_dataset(
     prompts = encode(tokenizer, [conversation(each.problem, system=system) for each in problems])
     for problem, prompt_ids in zip(problems, prompts, strict=True):
         target = render_target(problem, prompt_format).text + tokenizer.eos_token
-        target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
-        row = {
-            "input_ids": [*prompt_ids, *target_ids],
-            # For a prompt of 3 tokens and a target of 2 with its EOS: [0, 0, 0, 1, 1].
-            "completion_mask": [0] * len(prompt_ids) + [1] * len(target_ids),
-        }
+        # For a prompt of 3 tokens and a target of 2 with its EOS: [0, 0, 0, 1, 1].
+        row = {"input_ids": [*prompt_ids], "completion_mask": [0] * len(prompt_ids)}
+        # Tokenised span by span, as in generation; one span without a tool.
+        for text, is_sampled in spans(target, prompt_format.tool):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            row["input_ids"] += ids
+            row["completion_mask"] += [int(is_sampled)] * len(ids)
         rows.append(row)
     return Dataset.from_list(rows)

@@ -147,6 +147,7 @@ def build_own(
             **rollout.decoding,
             num_completions=grpo.group_size,
             stop_strings=stop_strings,
+            tool=params.prompt.tool,
             seed=params.seed,
         ),
         **kwargs,

@@ -28,7 +28,8 @@ class MicroBatch(LossInputs):
         owner: [b] for each row, the index of its prompt in `prompts`.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] flat indices of the completions' tokens in a mask [b, T + 1].
+        sampled_mask: [b, T] False on padding and on a tool's tokens, which get no score.
+        places: [n] flat indices of the sampled tokens in a mask [b, T + 1].
         signal: True if any row has a gradient.
         last: True for the last micro-batch of the step.
     """
@@ -40,6 +41,7 @@ class MicroBatch(LossInputs):
     prompt_mask: Tensor
     completion_ids: Tensor
     completion_mask: Tensor
+    sampled_mask: Tensor
     places: Tensor
     signal: bool
     sampler_log_probs: Tensor
@@ -102,9 +104,12 @@ def collate(
     # [p, C], and for each row the index of its prompt among these, [b].
     distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
     real = completions >= 0  # [b, T] True for tokens, False for padding
+    sampled = real & pad_rows(
+        [one.sampled or [True] * one.num_tokens for one in rollouts], value=False
+    )
     # The model computes logits at T + 1 positions: a column of False for the last one, which
     # predicts what follows.
-    places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
+    places = torch.nn.functional.pad(sampled, (0, 1)).flatten().nonzero()[:, 0]
     tensors = {
         "prompts": distinct,
         "owner": owner,
@@ -113,7 +118,8 @@ def collate(
         "prompt_mask": (padded >= 0).long(),
         "completion_ids": completions.where(real, pad),
         "completion_mask": real.long(),
-        "loss_mask": real & torch.tensor(counted).unsqueeze(-1),
+        "sampled_mask": sampled,
+        "loss_mask": sampled & torch.tensor(counted).unsqueeze(-1),
         "sampler_log_probs": pad_rows(log_probs, value=0.0),
     }
     return MicroBatch(**{name: each.to(device) for name, each in tensors.items()}, **fields)

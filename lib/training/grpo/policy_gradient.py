@@ -348,7 +348,7 @@ class PolicyGradientTrainer(Trainer):
         # smaller by this factor undo both.
         parts = len(row_lists) * self.accelerator.num_processes
         # [B] tokens in the loss.
-        tokens = [one.num_tokens * is_in for one, is_in in zip(rollouts, counted, strict=True)]
+        tokens = [one.num_sampled * is_in for one, is_in in zip(rollouts, counted, strict=True)]
         num_tokens: float | list[float] = self._at_least_1(sum(tokens)) / parts
         if self.grpo.average == "prompt":
             # [B / G], and then for each row the number of its prompt.

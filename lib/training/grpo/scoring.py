@@ -82,7 +82,7 @@ class Scorer:
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
-        """Return log-prob and entropy of each completion token, [b, T]; 0 on padding.
+        """Return log-prob and entropy of each sampled token, [b, T]; 0 on padding and forced ones.
 
         Args:
             model: the policy, or its DDP or FSDP wrapper.
@@ -143,7 +143,7 @@ class Scorer:
         inputs["logits_to_keep"] = length + 1
         # [b, T + 1] each.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
-        real = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
+        real = torch.nn.functional.pad(batch.sampled_mask, (0, 1))
         # Only for many logits, b · (T + 1) · V: chunks cost one more product with the output layer.
         if self.fuses and real.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
             scores = score_labels(

@@ -174,7 +174,7 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
         # [b] None for a micro-batch without gradient, which the trainer did not score.
         gaps = [None] * len(batch.rows)
         if batch.old_log_probs is not None:
-            mask = batch.completion_mask
+            mask = batch.sampled_mask
             # [b] mean of |log π − log q| over a completion's tokens, in nats.
             total = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
             gaps = [round(gap, DIGITS) for gap in (total / mask.sum(-1)).tolist()]

@@ -80,6 +80,7 @@ class Validator(TrainerCallback):
             # Greedy, so that points differ by the weights only.
             temperature=0.0,
             stop_strings=self.prompt_format.stop_strings,
+            tool=self.prompt_format.tool,
         )
         self.grading = Grading(
             rewards_of(self.settings.stack),

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from lib.core.errors import UserError
-from lib.engines.base import Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
+from lib.prompts.tools import TOOLS, Tool
 
 
 def greedy(**changes) -> Sampling:
@@ -51,7 +52,68 @@ def left_after_cuts(probs: list[float], sampling: Sampling) -> list[int]:
     return [token for token, reached in zip(tokens, above, strict=False) if reached < mass]
 
 
+def reversed_call(text: str) -> str:
+    """Run a toy tool: refuse an empty call."""
+    if not text:
+        raise ValueError(text)
+    return f"={text[::-1][:9]}"
+
+
+TOY = Tool(open="e", close="t", run=reversed_call)
+"""A tool whose calls an untrained model writes often."""
+
+
+def sampled_mask(tokenizer, one: GeneratedCompletion, *, limit: int) -> list[bool]:
+    """Return which tokens the policy sampled, from the tokens only; check each result."""
+    mask: list[bool] = []
+    since = 0
+    while (at := len(mask)) < len(one.token_ids):
+        mask.append(True)
+        if TOY.close not in tokenizer.decode(one.token_ids[since : at + 1]):
+            continue
+        result = TOY.result(tokenizer.decode(one.token_ids[: at + 1]), name="toy")
+        forced = tuple(tokenizer(result)["input_ids"])
+        if at + 1 + len(forced) > limit:
+            assert (len(one.token_ids), one.finish) == (at + 1, "length")
+            break
+        since = at + 1 + len(forced)
+        assert one.token_ids[at + 1 : since] == forced
+        mask += [False] * len(forced)
+    return mask
+
+
 class EngineContract:
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    def test_a_calls_result_is_forced_whole_or_not_at_all(
+        self, engine, plain, prompts, temperature, monkeypatch
+    ):
+        monkeypatch.setitem(TOOLS, "toy", TOY)
+        sampling = random_sampling(
+            max_new_tokens=24, temperature=temperature, tool="toy", log_probs=True
+        )
+        groups = engine.generate(prompts, sampling)
+        for prompt, group in zip(prompts, groups, strict=True):
+            for one in group:
+                mask = sampled_mask(engine.tokenizer, one, limit=24)
+                assert one.sampled == (None if all(mask) else tuple(mask))
+                # Sampled tokens are those of a model that has read the forced ones too.
+                scores = logits_of(plain, prompt, one.token_ids).log_softmax(-1)
+                for step, token, log_prob, is_sampled in zip(
+                    scores, one.token_ids, one.log_probs, mask, strict=True
+                ):
+                    expected = step[token].item() if is_sampled else 0.0
+                    assert log_prob == pytest.approx(expected, abs=1e-4)
+                    assert temperature or not is_sampled or token == step.argmax()
+        ends = {(len(one.token_ids), *one.sampled[-1:]) for one in chain(*groups) if one.sampled}
+        # Of a result that fits exactly, and of one that does not fit at all.
+        assert temperature == 0 or {(24, False), (23, True)} <= ends
+        alone = [engine.generate([prompt], sampling)[0] for prompt in prompts]
+        # Log-probs are rounded by the batch.
+        rounded = [[dataclasses.replace(one, log_probs=()) for one in each] for each in groups]
+        assert rounded == [
+            [dataclasses.replace(one, log_probs=()) for one in each] for each in alone
+        ]
+
     def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(self, engine, plain, prompts):
         completions = engine.generate(prompts, greedy())
         for prompt, (completion,) in zip(prompts, completions, strict=True):

@@ -1,0 +1,82 @@
+"""A tool's tokens are read by the policy, and trained by nothing."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from lib.prompts.tools import TOOLS
+from tests.lib.engines.contract import TOY
+
+
+@pytest.fixture
+def with_tool(built, monkeypatch):
+    """Build a trainer whose policy calls the toy tool often."""
+    monkeypatch.setitem(TOOLS, "toy", TOY)
+
+    def builder(**changes):
+        trainer = built(**{"micro_batch_size": 4, "max_steps": 4, "stop": "", **changes})
+        trainer.sampling = dataclasses.replace(trainer.sampling, tool="toy")
+        trainer.model.train()
+        return trainer
+
+    return builder
+
+
+def losses_of(trainer):
+    """Roll out, and return the batches, each with its loss."""
+    batches = trainer.roll_out()
+    return [(batch, trainer.compute_loss(trainer.model, {"batch": batch})) for batch in batches]
+
+
+@pytest.mark.parametrize("changes", [{}, {"beta": 0.5}, {"entropy_coef": 0.1}])
+def test_what_the_policy_thinks_of_forced_tokens_changes_nothing(with_tool, changes, logits):
+    """Their logits and the sampler's numbers are moved: loss and gradient stay, bit by bit."""
+    trainer = with_tool(**changes)
+    num_forced = 0
+    for batch, loss in losses_of(trainer):
+        weight = trainer.model.get_output_embeddings().weight
+        (gradient,) = torch.autograd.grad(loss, weight, allow_unused=True, retain_graph=True)
+        forced = batch.completion_mask.bool() & ~batch.sampled_mask
+        num_forced += int(forced.sum())
+        scores = trainer.scorer.score(trainer.model, batch)
+        assert not scores.log_probs[forced].any() and not scores.entropy[forced].any()
+        batch.sampler_log_probs[forced] = 9.0
+        batch.old_log_probs = None
+        moved = trainer.compute_loss(trainer.model, {"batch": batch})
+        (other,) = torch.autograd.grad(moved, weight, allow_unused=True)
+        assert torch.equal(loss, moved)
+        assert gradient is None or torch.equal(gradient, other)
+    assert num_forced > 10
+
+
+def test_the_gradient_is_that_of_prompts_that_held_the_results(with_tool):
+    """Each sampled token is scored by itself, behind a prompt with everything before it."""
+    trainer = with_tool(loss="dapo", mask_truncated=False, prompts_per_step=2)
+    weight = trainer.model.get_output_embeddings().weight
+    batches = losses_of(trainer)
+    (ours,) = torch.autograd.grad(sum(loss for _, loss in batches) / len(batches), weight)
+    total, count = 0.0, 0
+    for batch, _ in batches:
+        for row, ids in enumerate(batch.completion_ids.tolist()):
+            prompt = batch.prompt_ids[row][batch.prompt_mask[row].bool()].tolist()
+            for at in batch.sampled_mask[row].nonzero()[:, 0].tolist():
+                step = trainer.model(torch.tensor([[*prompt, *ids[:at]]])).logits[0, -1]
+                total = total - batch.advantages[row] * step.log_softmax(-1)[ids[at]]
+                count += 1
+    (expected,) = torch.autograd.grad(total / count, weight)
+    assert expected.abs().max() > 1e-4
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_a_run_that_was_killed_resumes_to_the_same_bytes(with_tool, tmp_path):
+    """From a checkpoint's files only, as after a kill."""
+    whole = with_tool(max_steps=3, save_steps=1)
+    whole.train()
+    calls = [one.sampled for one in whole.rollouts]
+    assert any(calls)
+    resumed = with_tool(max_steps=3, save_steps=0)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert [one.sampled for one in resumed.rollouts] == calls
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, resumed.model.state_dict()[name])
