@@ -25,6 +25,7 @@ from lib.engines.base import (
     Sampling,
     longest_completions,
     prompt_keys,
+    result_tokens,
     text_until,
 )
 from lib.models import compat
@@ -35,6 +36,7 @@ from lib.models.pretrained import load_pretrained, load_tokenizer
 from lib.models.save import ADAPTER_ONLY
 from lib.models.weights import weights_of
 from lib.params.engines import ENGINES, VLLM_SHARE
+from lib.prompts.tools import tool_tags
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts for `max_lora_rank`, the largest rank of its adapters."""
@@ -109,7 +111,7 @@ class VllmBase(Engine):
             "min_p": sampling.min_p,
             # vLLM's default, written out: no penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
-            "stop": list(sampling.stop_strings) or None,
+            "stop": [*sampling.stop_strings, *tool_tags(sampling.tool)[1:]] or None,
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
@@ -122,7 +124,67 @@ class VllmBase(Engine):
             for limit, key in zip(limits, prompt_keys(prompts, seed=sampling.seed), strict=True)
         ]
         answers = self._answer(prompts, requests, sampling) if prompts else []
+        if sampling.tool:
+            answers = self._after_calls(answers, prompts, requests, sampling)
         return [group * (sampling.num_completions // len(group)) for group in answers]
+
+    def _after_calls(
+        self,
+        answers: Sequence[Sequence[GeneratedCompletion]],
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[dict[str, Any]],
+        sampling: Sampling,
+    ) -> list[list[GeneratedCompletion]]:
+        """Continue completions that ended with a call, until none has another one.
+
+        Each call is one more request, with all tokens so far; vLLM caches the keys of those before.
+
+        Args:
+            answers: completions so far, of each prompt.
+            requests: of each prompt, as `_answer` took them.
+        """
+        groups = [list(group) for group in answers]
+        # Rows and columns of completions that may end with a call.
+        places = [(row, column) for row, group in enumerate(groups) for column in range(len(group))]
+        while places:
+            waiting, texts, more = [], [], []
+            for row, column in places:
+                one, request = groups[row][column], requests[row]
+                # Only a call's end is no stop string of the request.
+                if one.finish != "stop" or any(stop in one.text for stop in sampling.stop_strings):
+                    continue
+                forced = result_tokens(self.tokenizer, one.text, sampling.tool)
+                room = request["max_tokens"] - len(one.token_ids) - len(forced)
+                # A result that does not fit is left out whole.
+                result = _forced(forced if room >= 0 else [])
+                groups[row][column] = self._joined(one, result, sampling)
+                if room > 0:
+                    waiting.append((row, column))
+                    texts.append([*prompts[row], *groups[row][column].token_ids])
+                    # A seed for each completion and each of its calls.
+                    (key,) = prompt_keys([[column, *texts[-1]]], seed=request["seed"] or 0)
+                    seed = None if request["seed"] is None else key % 2**62
+                    more.append({**request, "n": 1, "max_tokens": room, "seed": seed})
+            rest = self._answer(texts, more, sampling) if texts else []
+            for (row, column), (part,) in zip(waiting, rest, strict=True):
+                groups[row][column] = self._joined(groups[row][column], part, sampling)
+            places = waiting
+        return groups
+
+    def _joined(
+        self, one: GeneratedCompletion, part: GeneratedCompletion, sampling: Sampling
+    ) -> GeneratedCompletion:
+        """Return a completion with a further part, which ends it."""
+        token_ids = (*one.token_ids, *part.token_ids)
+        mask = (*_mask_of(one), *_mask_of(part))
+        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return GeneratedCompletion(
+            text=text_until(sampling.stop_strings, text) if part.finish == "stop" else text,
+            token_ids=token_ids,
+            finish=part.finish,
+            log_probs=one.log_probs and (*one.log_probs, *(part.log_probs or ())),
+            sampled=None if all(mask) else mask,
+        )
 
     @abc.abstractmethod
     def _answer(
@@ -468,6 +530,18 @@ class SharedVllmEngine(VllmEngine):
     def _request(self, folder: Path) -> Any:
         """Return the reference to an adapter that `LLM.generate` takes, from Unsloth."""
         return self._policy.load_lora(str(folder))
+
+
+def _forced(token_ids: Sequence[int]) -> GeneratedCompletion:
+    """Return a call's result as a part of a completion, which it ends unless another follows."""
+    zeros, none = (0.0,) * len(token_ids), (False,) * len(token_ids)
+    return GeneratedCompletion(
+        text="", token_ids=tuple(token_ids), finish="length", log_probs=zeros, sampled=none
+    )
+
+
+def _mask_of(one: GeneratedCompletion) -> Sequence[bool]:
+    return (True,) * len(one.token_ids) if one.sampled is None else one.sampled
 
 
 def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:

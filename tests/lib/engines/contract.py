@@ -89,7 +89,11 @@ class EngineContract:
     ):
         monkeypatch.setitem(TOOLS, "toy", TOY)
         sampling = random_sampling(
-            max_new_tokens=24, temperature=temperature, tool="toy", log_probs=True
+            num_completions=16 if temperature else 1,
+            max_new_tokens=24,
+            temperature=temperature,
+            tool="toy",
+            log_probs=True,
         )
         groups = engine.generate(prompts, sampling)
         for prompt, group in zip(prompts, groups, strict=True):
