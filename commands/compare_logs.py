@@ -43,7 +43,7 @@ def main(
 ) -> None:
     """Print a table for each pair of logs."""
     from lib.grading.logs import LoggedAnswer, mean_scores, pairing, read_log, regrade
-    from lib.report.log_comparison import adjusted, compare_scores, comparison_table
+    from lib.report.log_comparison import LogComparison, adjusted, compare_scores, comparison_table
     from lib.report.text import markdown_inline, markdown_table, table_lines
 
     _, known = read_log(references) if references else ("", [])
@@ -65,7 +65,7 @@ def main(
         return f"{path} ({tool})", answers
 
     name, before = judged(first)
-    pairs = []
+    pairs: list[LogComparison] = []
     for path in others:
         other, after = judged(path)
         way = by or pairing(before, after)

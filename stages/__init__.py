@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
     )
 
 # Checked before any heavy import, which may fail with another version for no clear reason. Two
-# commands of ./reckon run without torch (docs/compare_logs.md).
+# commands need no torch (docs/compare_logs.md).
 if {"compare-logs", "grade"}.isdisjoint(sys.argv[1:2]):
     check_environment()
 # Killing `dvc` (3.67) leaves its stage running, which would go on writing outputs.

@@ -205,10 +205,8 @@ def regrade(
         score = None
         if answer.reference and answer.completion:
             extracted = extract_answer(answer.completion)
-            problem = answer.problem or None
-            score = float(
-                is_equivalent(reference=answer.reference, answer=extracted, problem=problem)
-            )
+            text = answer.problem or None
+            score = float(is_equivalent(reference=answer.reference, answer=extracted, problem=text))
             # A reward between 0 and 1 is no verdict.
             if answer.score in (0, 1) and answer.score != score:
                 disagreements.append(answer)

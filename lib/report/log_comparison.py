@@ -72,8 +72,8 @@ def compare_scores(before: Scores, after: Scores, logs: str = "") -> Iterator[Lo
         # A log of one benchmark may name it otherwise than the other tool.
         name = max(*before, *after)
         before, after = ({name: each} for side in (before, after) for each in side.values())
-    shared = (name for name in before if before[name].keys() & after.get(name, {}).keys())
-    parts = {name: (before[name], after[name]) for name in shared}
+    names = [name for name in before if before[name].keys() & after.get(name, {}).keys()]
+    parts = {name: (before[name], after[name]) for name in names}
     if not parts:
         raise UserError(
             f"{logs}: no problem has a score in both; pair by something else: --by id, text or "
