@@ -30,8 +30,10 @@ except ModuleNotFoundError as error:
         "`make setup`, then `make repro` or `PATH=.venv/bin:$PATH dvc repro`"
     )
 
-# Checked before any heavy import, which may fail with another version for no clear reason.
-check_environment()
+# Checked before any heavy import, which may fail with another version for no clear reason. Two
+# commands need no torch (docs/compare_logs.md).
+if {"compare-logs", "grade"}.isdisjoint(sys.argv[1:2]):
+    check_environment()
 # Killing `dvc` (3.67) leaves its stage running, which would go on writing outputs.
 end_with_dvc()
 # Also turns the SIGTERM of end_with_dvc into KeyboardInterrupt.

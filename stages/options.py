@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 
 import click
 
-from lib.params import PARAMS_FILE
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -51,6 +49,9 @@ def writes(option: str, default: str, what: str) -> Callable[[Command], Command]
 
 def reads_params(command: Command) -> Command:
     """Add the option `--params`, the path of params.yaml, as the argument `params_file`."""
+    # Here: `./reckon grade` does without the packages of params.
+    from lib.params import PARAMS_FILE
+
     return click.option(
         "--params",
         "params_file",

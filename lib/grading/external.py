@@ -26,7 +26,7 @@ COLUMN_NAMES = {
     "reference": "reference gold ground_truth target expected expected_answer answer",
     "problem": "problem question query input prompt",
     "label": "answer_ok label equal correct is_correct exact_match",
-    "id": "problem_id custom_id id question_id doc_id",
+    "id": "problem_id custom_id id question_id example_id doc_id",
 }
 """Our name of a column → its usual names, tried in this order. `answer` is a bare answer that other
 code has extracted."""

@@ -172,25 +172,33 @@ def find_model(model_id: str | Path) -> Path:
     Raises:
         UserError: there is no such model; the message names the command that makes one.
     """
-    folder = Path(model_id)
-    if folder.suffix == GGUF and folder.is_file():
-        from lib.models.pretrained import dequantized
-
-        return dequantized(folder)
-    for place in (folder, DEFAULT_MODEL.parent / folder):
+    if place := model_here(model_id):
         if place.is_dir():
             return place
-    refuse_missing(model_id)
-    from lib.models.hub import MODEL_FILES, Repository, download, fetched_model
+        from lib.models.pretrained import dequantized
 
-    if fetched := fetched_model(str(model_id)):
-        return fetched
+        return dequantized(place)
+    refuse_missing(model_id)
+    from lib.models.hub import MODEL_FILES, Repository, download
+
     # Without a commit the Hub's main branch is downloaded; no stage of the pipeline depends on it.
     # No key in params names this model: an error begins with "no such folder" instead.
     on_hub = Repository(
         "model", str(model_id), revision="", files=MODEL_FILES, named_by="no such folder"
     )
     return download(on_hub)
+
+
+def model_here(model_id: str | Path) -> Path | None:
+    """Return a model's folder or GGUF file on this machine, or None: see `find_model`."""
+    from lib.models.hub import fetched_model, local_model
+
+    # In an experiment's copy, `data/hub` is that of the checkout around it.
+    path = local_model(str(model_id))
+    if path.is_dir() or (path.suffix == GGUF and path.is_file()):
+        return path
+    below = DEFAULT_MODEL.parent / model_id
+    return below if below.is_dir() else fetched_model(str(model_id))
 
 
 def refuse_missing(model_id: str | Path) -> None:

@@ -6,6 +6,10 @@ S is the support of the sampling distribution: the whole vocabulary, or the rest
 top-p and min-p (`Truncate`), without gradient. Rounding or an update can move a label y out of S;
 its log-prob stays finite, and has the gradient onehot(y) − p like any other.
 
+Beside a teacher, KL = Σ_{v∈S} p_v · (log p_v − log π_T(v)) is its reverse KL of each row, with the
+gradient dKL/dz = p · (log p − log π_T − KL); log π_T(v) = z_v − logsumexp(z_{S_T}) of its own z for
+every v, as for a label outside of S. All but its k likeliest tokens can count as one.
+
 `fused_scores` takes the hidden states h, and computes the logits of a chunk of rows at a time, in
 the forward pass and again in the backward pass: peak memory does not grow with N, for one more
 product with the output layer. All compute in float32 (float64 stays) whatever the logits' type: a
@@ -15,6 +19,7 @@ Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -37,10 +42,29 @@ class TokenScores:
     Attributes:
         log_probs: [...] log-probability of each label, in nats.
         entropy: [...] entropy of the whole next-token distribution, in nats.
+        teacher_kl: [...] reverse KL towards a teacher, in nats; None without one.
     """
 
     log_probs: Tensor
     entropy: Tensor
+    teacher_kl: Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherStates:
+    """A teacher at N rows, without gradient: its distributions are computed chunk by chunk.
+
+    Attributes:
+        hidden: [N, D] its output layer's inputs, in its own D.
+        weight, bias: [V, D] and [V] of its output layer. Of two models with one tokenizer, either
+            may have more rows, as padding; the surplus counts 0.
+        top_k: k of its likeliest tokens, which are compared one by one; 0 for all.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    top_k: int = 0
 
 
 def selective_log_softmax(logits: Tensor, index: Tensor) -> Tensor:
@@ -70,10 +94,11 @@ def fused_scores(
     temperature: float = 1.0,
     truncate: Truncate | None = None,
     chunk_numel: int = 0,
+    teacher: TeacherStates | None = None,
 ) -> TokenScores:
     """Return the log-prob and entropy of each label from hidden states, without all logits at once.
 
-    Gradients reach `hidden`, `weight` and `bias`, through log-probs and entropy alike.
+    Gradients reach `hidden`, `weight` and `bias`, through each of the scores.
 
     Args:
         hidden: [N, D], the output layer's input.
@@ -82,11 +107,12 @@ def fused_scores(
         temperature: divides the logits.
         truncate: applied after the temperature; None for the whole vocabulary.
         chunk_numel: number of logits in a chunk; 0: `CHUNK_NUMEL` of the device.
+        teacher: at the same N rows.
     """
     chunk_numel = chunk_numel or CHUNK_NUMEL.get(hidden.device.type, CHUNK_NUMEL["cuda"])
     rows = max(1, chunk_numel // len(weight))
     return TokenScores(
-        *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows)  # type: ignore[no-untyped-call]
+        *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows, teacher)  # type: ignore[no-untyped-call]
     )
 
 
@@ -110,9 +136,9 @@ def score_logits(
     # [N, V]
     flat = logits.reshape(-1, logits.shape[-1])
     scores = _FusedScores.apply(  # type: ignore[no-untyped-call]
-        flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows
+        flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows, None
     )
-    return TokenScores(*(score.view(labels.shape) for score in scores))
+    return TokenScores(*(score.view(labels.shape) for score in scores if score is not None))
 
 
 class Float32Head(torch.nn.Linear):
@@ -175,6 +201,7 @@ def score_labels(
     chunk_numel: int = 0,
     entropy_grad: bool = False,
     head: Any = None,
+    teacher: TeacherStates | None = None,
 ) -> TokenScores:
     """Run the model, and return the labels' log-probs and entropies without all logits at once.
 
@@ -191,6 +218,7 @@ def score_labels(
         temperature, truncate, chunk_numel: as in `fused_scores`.
         entropy_grad: let gradients flow through the entropy too.
         head: the output layer; None asks the model for it, which a DDP wrapper cannot answer.
+        teacher: at the n places.
 
     Returns:
         [B, T] each; 0 where the mask is False.
@@ -198,7 +226,7 @@ def score_labels(
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
-        """Map the layer's input [B, T, D] to log-prob and entropy of each label [B, T, 2]."""
+        """Map the layer's input [B, T, D] to each label's log-prob, entropy, KL [B, T, 2 or 3]."""
         # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
@@ -213,22 +241,45 @@ def score_labels(
                 temperature=temperature,
                 truncate=truncate,
                 chunk_numel=chunk_numel,
+                teacher=teacher,
             )
         # Its gradient would cost another pass over V.
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
-        pair = torch.stack([scores.log_probs, entropy], -1)
-        return pair.new_zeros((mask.numel(), 2)).index_put((scored,), pair).view(*mask.shape, 2)
+        kl = [] if scores.teacher_kl is None else [scores.teacher_kl]
+        rows = torch.stack([scores.log_probs, entropy, *kl], -1)
+        width = rows.shape[-1]
+        full = rows.new_zeros((mask.numel(), width)).index_put((scored,), rows)
+        return full.view(*mask.shape, width)
 
     head.forward = scores_in_place_of_logits
     try:
-        log_probs, entropy = model(**inputs).logits.unbind(-1)
+        return TokenScores(*model(**inputs).logits.unbind(-1))
     finally:
         del head.forward
-    return TokenScores(log_probs, entropy)
+
+
+def head_inputs(model: Any, inputs: Mapping[str, Any], places: Tensor) -> Tensor:
+    """Run the model without its output layer; return the layer's inputs [n, D] at n places.
+
+    Args:
+        model, inputs, places: as in `score_labels`.
+    """
+    head, states = model.get_output_embeddings(), []
+
+    def keep(hidden: Tensor) -> Tensor:
+        states.append(hidden.flatten(0, 1)[places])
+        return hidden
+
+    head.forward = keep
+    try:
+        model(**inputs)
+    finally:
+        del head.forward
+    return states[0]
 
 
 class _FusedScores(torch.autograd.Function):
-    """Computes log-probs [N] and entropies [N] of labels, one chunk of n rows at a time."""
+    """Computes log-probs [N] and entropies [N] of labels, and KLs [N] to a teacher, by chunks."""
 
     @staticmethod
     def forward(
@@ -240,8 +291,9 @@ class _FusedScores(torch.autograd.Function):
         scale: float,
         truncate: Truncate | None,
         rows: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the log-probs and entropies of N labels, [N] each.
+        teacher: TeacherStates | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the log-probs, entropies and KLs (None without a teacher) of N labels, [N] each.
 
         Args:
             ctx: keeps what `backward` needs.
@@ -257,7 +309,8 @@ class _FusedScores(torch.autograd.Function):
             dtype = torch.get_autocast_dtype(device)
         layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
         # [N] each; norm is logsumexp(z_S).
-        log_probs, entropy, norm = layer.wide.new_empty(3, len(hidden))
+        log_probs, entropy, norm, kl = layer.wide.new_empty(4, len(hidden))
+        beside = teacher and _Teacher(teacher, truncate, scale, dtype=dtype)
         # [rows, V] each, reused by every chunk: on a CPU, fresh memory for a chunk takes half as
         # long as its matrix product.
         logits = layer.wide.new_empty(min(rows, len(hidden)), layer.vocab_size)
@@ -273,24 +326,32 @@ class _FusedScores(torch.autograd.Function):
             # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
             norm[at] = z.amax(-1) - p.amax(-1).log()
             log_probs[at] = label - norm[at]
+            if beside:
+                kl[at] = beside.log_ratio(_finite_(z - norm[at, None]), at).mul_(p).sum(-1)
             # H = logsumexp(z) − Σ p z, with −1e30 in place of −∞, since 0 · (−∞) is NaN.
             entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
         # Not the autocast copies: FSDP2 frees the gathered weight after the forward pass, and
         # gathers it again into the same tensor.
-        ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
+        ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy, kl)
         ctx.scale, ctx.truncate, ctx.rows, ctx.dtype = scale, truncate, rows, dtype
+        ctx.beside = beside
         ctx.set_materialize_grads(False)
-        return log_probs, entropy
+        return log_probs, entropy, kl if beside else None
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> Any:
+    def backward(
+        ctx: Any,
+        grad_log_probs: Tensor | None,
+        grad_entropy: Tensor | None,
+        grad_kl: Tensor | None,
+    ) -> Any:
         """Return the gradients of hidden, weight and bias, from those [N] of the outputs."""
-        # With u = dL / d log p_y and e = dL / dH, and the derivatives
+        # With u = dL / d log p_y, e = dL / dH and k = dL / dKL, and the derivatives
         #     d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H),
         # the gradient is, times `scale` for the temperature,
-        #     dL / dz = u · onehot(y) − p · (u + e · (log p + H)).
-        hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
+        #     dL / dz = u · onehot(y) − p · (u + e · (log p + H) − k · (log p − log π_T − KL)).
+        hidden, weight, bias, labels, norm, entropy, kl = ctx.saved_tensors
         layer = _Layer(hidden, weight, bias, ctx.scale, dtype=ctx.dtype)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
@@ -310,6 +371,9 @@ class _FusedScores(torch.autograd.Function):
             if grad_entropy is not None:
                 log_p_plus_entropy = _finite_(log_p.clone()).add_(entropy[at, None])
                 slope = log_p_plus_entropy.mul_(ctx.scale * grad_entropy[at, None]).add_(upstream)
+            if grad_kl is not None:
+                surplus = ctx.beside.log_ratio(_finite_(log_p.clone()), at).sub_(kl[at, None])
+                slope = slope - surplus.mul_(ctx.scale * grad_kl[at, None])
             # [n, V] dL / dz
             grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
             if grad_bias is not None:
@@ -326,7 +390,8 @@ class _FusedScores(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
-            # labels, scale, truncate, rows
+            # labels, scale, truncate, rows, teacher
+            None,
             None,
             None,
             None,
@@ -370,6 +435,49 @@ class _Layer:
             # The product in half precision, as under autocast, then widened to float32.
             z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
         return z.mul_(self.scale) if self.scale != 1 else z
+
+
+class _Teacher:
+    """A teacher's log-probs beside the policy's, in a buffer for one chunk's logits."""
+
+    def __init__(
+        self, states: TeacherStates, truncate: Truncate | None, scale: float, *, dtype: torch.dtype
+    ) -> None:
+        self.hidden, self.top_k = states.hidden.to(dtype), states.top_k
+        self.layer = _Layer(self.hidden, states.weight, states.bias, scale, dtype=dtype)
+        self.truncate = truncate
+
+    def log_ratio(self, log_p: Tensor, at: slice) -> Tensor:
+        """Return log p − log π_T [n, V] of the rows `at`, in the place of log p.
+
+        Args:
+            log_p: −1e30 outside of S, where the result has no meaning.
+        """
+        # [n, V of the teacher]
+        z = self.layer.logits(
+            self.hidden[at], out=log_p.new_empty(len(log_p), self.layer.vocab_size)
+        )
+        p = torch.softmax(self.truncate(z) if self.truncate else z, -1)
+        # As the policy's own norm is computed, so that an equal teacher gives exact zeros.
+        log_q = z.sub_((z.amax(-1) - p.amax(-1).log())[:, None])
+        if self.top_k:
+            self._join_rest_(log_p, log_q)
+        shared = min(log_p.shape[1], log_q.shape[1])
+        log_p[:, :shared] -= log_q[:, :shared]
+        log_p[:, shared:] = 0
+        return log_p
+
+    def _join_rest_(self, log_p: Tensor, log_q: Tensor) -> None:
+        """Give all tokens but the teacher's k likeliest the log-prob of their sum, in both."""
+        shared = min(log_p.shape[1], log_q.shape[1])
+        k = min(self.top_k, shared)
+        likeliest = log_q[:, :shared].topk(k, -1).indices
+        rest = torch.ones_like(log_q[:, :shared], dtype=torch.bool).scatter_(-1, likeliest, False)
+        # Outside of S, the policy has no share of the rest.
+        rest &= log_p[:, :shared] > -1e29
+        for each in (log_p[:, :shared], log_q[:, :shared]):
+            joined = _finite_(each.masked_fill(~rest, -math.inf).logsumexp(-1, keepdim=True))
+            torch.where(rest, joined, each, out=each)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

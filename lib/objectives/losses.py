@@ -13,6 +13,7 @@ that count:
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
     with teacher   A_t = A + c (log π_T − log π_old)(y_t)        GKD, arXiv:2306.13649
+                   or ℓ_t + c · KL(π ‖ π_T) over the vocabulary  see `lib.objectives.logprobs`
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
     with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.penalties`
 
@@ -62,7 +63,7 @@ class Objective:
         ratio_level: "sequence" is GSPO.
         kl_coef: β.
         kl_weighted: multiply the KL estimate by ρ.
-        teacher_coef: c of the teacher's term.
+        teacher_coef: c of the teacher's term; of the KL itself if the scores have it.
         max_completion_length: the longest length allowed, in tokens; the divisor of `dr_grpo`.
     """
 
@@ -88,7 +89,7 @@ class LossInputs:
             the policy itself (ratio 1, with its gradient).
         correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`); None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
-        teacher_log_probs: [B, T] of the teacher; None without one.
+        teacher_log_probs: [B, T] of the teacher; None without one, or with the KL in the scores.
         num_tokens, num_completions: divisors, see `average_token_losses`.
         sampler_log_probs: [B, T] as the engine reported them, for a plugin's loss.
     """
@@ -113,11 +114,13 @@ class PolicyLoss:
         clipped: bool, [B, T], or [B, 1] for a ratio per sequence. True where the clip removed the
             gradient; with `cispo`, where it bounded the weight of a token with A > 0.
         kl: [B, T] KL estimate as it entered the loss.
+        teacher_kl: [B, T] KL towards the teacher, or its estimate; None without one.
     """
 
     loss: Tensor
     clipped: Tensor
     kl: Tensor
+    teacher_kl: Tensor | None = None
 
 
 def policy_loss(
@@ -140,10 +143,11 @@ def policy_loss(
     old = log_probs.detach()
     if inputs.old_log_probs is not None:
         old = inputs.old_log_probs.masked_fill(~mask, 0)
+    teacher_kl = scores.teacher_kl
     if inputs.teacher_log_probs is not None:
         # [B, T] an advantage per token, without gradient.
-        teacher = inputs.teacher_log_probs.masked_fill(~mask, 0)
-        credit = credit + objective.teacher_coef * (teacher - old)
+        teacher_kl = old - inputs.teacher_log_probs.masked_fill(~mask, 0)
+        credit = credit - objective.teacher_coef * teacher_kl
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
 
     clipped = torch.zeros_like(mask)
@@ -183,6 +187,8 @@ def policy_loss(
         if objective.kl_weighted:
             kl = kl * log_ratio.exp()
         losses = losses + objective.kl_coef * kl
+    if scores.teacher_kl is not None:
+        losses = losses + objective.teacher_coef * scores.teacher_kl
     loss = average_token_losses(
         losses,
         mask,
@@ -195,7 +201,9 @@ def policy_loss(
         loss = loss - entropy_coef * average_token_losses(
             scores.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
         )
-    return PolicyLoss(loss, clipped, kl.detach())
+    return PolicyLoss(
+        loss, clipped, kl.detach(), None if teacher_kl is None else teacher_kl.detach()
+    )
 
 
 def clipped_surrogate(

@@ -17,6 +17,7 @@ import click
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
 from lib.core.errors import UserError
@@ -268,20 +269,32 @@ def model_names() -> list[str]:
     return sorted(path.stem for path in MODELS.glob("*.yaml"))
 
 
-def compose_preset(
+def compose_preset(preset: str, **options: Any) -> str:
+    """Return the text of a complete params.yaml, with comments; arguments of `_composed`."""
+    complete = _composed(preset, round_trip(), **options)
+    stream = io.StringIO()
+    round_trip().dump(complete, stream)
+    text = stream.getvalue()
+    parse_params(YAML(typ="safe").load(text), origin=preset)
+    return text
+
+
+def _composed(
     preset: str,
+    yaml: YAML,
     *,
     model: str = "",
     dpo: str = "",
     quick: bool = False,
     changes: Mapping[str, Any] | None = None,
-) -> str:
-    """Return a complete params.yaml for a preset's name or the path of an overlay.
+) -> dict[str, Any]:
+    """Return the content of a complete params.yaml.
 
     An overlay is a YAML file with the changed keys of the preset below it.
 
     Args:
         preset: a preset's name, or the path of an overlay.
+        yaml: reads the base; with `round_trip`, keys keep their order and comments.
         model: replacement for the preset's own, one of `model_names`; '' keeps it.
         dpo: the checkpoint to start DPO from, `sft` or `grpo`; '' adds no DPO.
         quick: shorten the run to few steps and problems (`shorten_run`).
@@ -291,13 +304,14 @@ def compose_preset(
         UserError: no such preset, a key unknown to the base, or contradictory values.
     """
     path = _preset_file(preset)
-    complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
+    complete: dict[str, Any] = yaml.load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
     # Imported here, since it takes 0.4 s. It merges mappings key by key, in place; a list replaces
     # the whole list below. `parse_params` refuses unknown keys.
     from dvc.utils.collections import merge_dicts
 
     for overlay in _overlays(path):
-        _place_optimizer_keys(complete, overlay)
+        if isinstance(complete, CommentedMap):
+            _place_optimizer_keys(complete, overlay)
         merge_dicts(complete, overlay)
     if dpo:
         evaluated = {*complete["evaluate"]["checkpoints"], dpo, "dpo"}
@@ -306,7 +320,7 @@ def compose_preset(
         merge_dicts(complete, added)
     if complete["dpo"]["init"]:
         # With the comments of the overlay that adds the phase.
-        phase = round_trip().load(DPO.read_text(encoding="utf-8"))["dpo"]
+        phase = yaml.load(DPO.read_text(encoding="utf-8"))["dpo"]
         complete["dpo"] = merge_dicts(phase, complete["dpo"])
     if model:
         if model not in model_names():
@@ -318,14 +332,10 @@ def compose_preset(
         shorten_run(complete)
     merge_dicts(complete, changes or {})
     write_out(complete)
-    stream = io.StringIO()
-    round_trip().dump(complete, stream)
-    text = stream.getvalue()
-    parse_params(YAML(typ="safe").load(text), origin=str(path))
-    return text
+    return complete
 
 
-def _place_optimizer_keys(complete: dict[str, Any], overlay: Mapping[str, Any]) -> None:
+def _place_optimizer_keys(complete: CommentedMap, overlay: Mapping[str, Any]) -> None:
     """Put a phase's own optimiser settings below its learning rate.
 
     At the end of the section they would come after the comment on the next section.
@@ -341,12 +351,12 @@ def preset_params(preset: str, **options: Any) -> Params:
     """Return the params of a preset, given by its name or as the path of an overlay.
 
     Args:
-        options: `model`, `dpo`, `quick` and `changes` of `compose_preset`.
+        options: `model`, `dpo`, `quick` and `changes` of `_composed`.
 
     Raises:
         UserError: no such preset, a key unknown to the base, or contradictory values.
     """
-    return parse_params(YAML(typ="safe").load(compose_preset(preset, **options)), origin=preset)
+    return parse_params(_composed(preset, YAML(typ="safe"), **options), origin=preset)
 
 
 # Composing all presets takes seconds.

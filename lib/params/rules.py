@@ -409,6 +409,12 @@ WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
         lambda params: params.grpo.curriculum == "none",
         "set grpo.curriculum to retire or pool",
     ),
+    (r"grpo\.teacher_kl", lambda params: not params.grpo.teacher, "name a grpo.teacher"),
+    (
+        r"grpo\.teacher_top_k",
+        lambda params: not params.grpo.teacher or params.grpo.teacher_kl == "sampled",
+        "set grpo.teacher_kl to full, with a grpo.teacher",
+    ),
     *(
         (rf"reward\.({keys})", _lacks_reward(name), f"name `{name}` in reward.extra")
         for name, keys in (

@@ -277,6 +277,12 @@ class Grpo(Optimisation):
     id, with the policy's tokenizer; '' for none."""
     teacher_coef: NonNegative
     """Coefficient of the reverse KL towards the teacher; above 0 if and only if there is one."""
+    teacher_kl: Literal["sampled", "full"]
+    """`sampled`: estimate the KL from each sampled token's log-probs. `full`: compute it over the
+    vocabulary, without noise, for one more product with both output layers."""
+    teacher_top_k: Count
+    """With `full`, number of the teacher's likeliest tokens that are compared one by one, the rest
+    as one; 0 for all."""
     entropy_coef: NonNegative
     """Coefficient of the entropy bonus; 0 for none. With entropy_target, the initial value."""
     entropy_target: NonNegative

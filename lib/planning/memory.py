@@ -29,12 +29,14 @@ allocator's fragments and CUDA itself need memory too.
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
+from lib.inference.external import model_here
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.params import Params, preset_facts
 from lib.params.engines import VLLM_SHARE
@@ -157,15 +159,35 @@ def shape_of(model: Model) -> Shape | None:
     on_hub = hub.is_on_hub(model.name, model.revision)
     repository = hub.model_repository(model.name, model.revision)
     folder = repository.folder if on_hub else hub.local_model(model.name)
-    file = hub.gguf_file(folder)
-    config = (hub.dequantized_folder(file) if file else folder) / "config.json"
+    return _shape_at(folder, key="model.name")
+
+
+def teacher_shape(params: Params) -> Shape | None:
+    """Return the shape of GRPO's teacher; None if it is not known, as before `sft` has made it.
+
+    Raises:
+        UserError: its config.json is damaged.
+    """
+    name = params.grpo.teacher
+    if facts := preset_facts().get(name):
+        return shape_in(facts["model"])
+    place = model_here(name)
+    return _shape_at(place, key="grpo.teacher") if place else None
+
+
+def _shape_at(place: Path, *, key: str) -> Shape | None:
+    """Return the shape of a model's folder or GGUF file, which the param `key` names."""
+    from lib.models import hub
+
+    file = hub.gguf_file(place)
+    config = (hub.dequantized_folder(file) if file else place) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
     # A damaged file: no JSON, no mapping, a key missing or of another type, or no heads.
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
-            f"model.name: {config} is no model's configuration ({fault}); copy or fetch it again"
+            f"{key}: {config} is no model's configuration ({fault}); copy or fetch it again"
         ) from error
 
 
@@ -291,14 +313,14 @@ def memory_at_peak(
     # The KL penalty's reference policy: a copy of the trained weights.
     if kind != "sft" and section.beta:
         resident["reference"] = trained
-    # Counted with the policy's size.
-    if kind == "grpo" and section.teacher:
-        resident["teacher"] = weights
     # DDP copies all gradients into buckets, which it sums over the ranks.
     if launch.ranks > 1 and not launch.shards:
         resident["buckets"] = trained
     ranks = launch.ranks if launch.shards else 1
     resident = {name: size // ranks for name, size in resident.items()}
+    if kind == "grpo" and section.teacher:
+        # Merged, and whole on every rank. Of unknown shape, it counts as the policy.
+        resident["teacher"] = (teacher_shape(params) or shape).parameters * stored
     with_gradients = {**resident, "gradients": trained // ranks}
     # In the loss and backward pass. Only gradient accumulation keeps gradients meanwhile.
     accumulates = batch_of(params, kind) > section.micro_batch_size
@@ -374,7 +396,9 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
         chunk = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         return chunk + 2 * tokens * shape.hidden_size * BYTES[params.model.dtype] + output_layer
     numel = scored * shape.vocab_size
-    if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
+    full_kl = bool(params.grpo.teacher) and params.grpo.teacher_kl == "full"
+    fuses = numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth"
+    if kind == "grpo" and (fuses or full_kl):
         model, weight = params.model, shape.vocab_size * shape.hidden_size
         stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
         autocast, half = compute < stored, compute < 4
@@ -387,7 +411,8 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
             gradient -= shape.linear_weights * compute
         # In half precision, both also have a copy of the chunk, and of a float32 layer's weights.
         converted = chunk // 2 * half + weight * compute * autocast
-        return converted + chunk + max(chunk, gradient)
+        # log p, and the teacher's logits and probabilities.
+        return converted + chunk + max(chunk, gradient) + 3 * chunk * full_kl
     # All logits at once, and three tensors of their size in the backward pass.
     return 4 * numel * 4
 

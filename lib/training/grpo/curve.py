@@ -28,7 +28,7 @@ ESS = "sampling/effective_sample_share"
 
 OWN_COLUMNS = re.compile(
     r"(loss|grad_norm|learning_rate|epoch|step|reward|reward_std|frac_reward_zero_std|num_tokens"
-    r"|answer_accuracy|entropy|entropy_coef|kl|(rewards?|completions|sampling|clip_ratio"
+    r"|answer_accuracy|entropy|entropy_coef|kl|teacher_kl|(rewards?|completions|sampling|clip_ratio"
     r"|dynamic_sampling|curriculum|validation)/.*)"
 )
 """Names of the curve's own columns, which a reward function's `log_metric` may not take."""
@@ -110,7 +110,7 @@ class Curve:
         self._add(SQUARE, weights.square(), mask)
 
     def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
-        """Add a micro-batch's entropy, clipped shares and, with a KL penalty, its KL.
+        """Add a micro-batch's entropy, clipped shares and its KL to reference and teacher.
 
         Args:
             entropy: [b, T] of the policy.
@@ -123,6 +123,8 @@ class Curve:
             self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
         if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
+        if loss.teacher_kl is not None:
+            self._add("teacher_kl", loss.teacher_kl, mask)
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add a micro-batch to a mean of the step.

@@ -196,7 +196,7 @@ class PolicyGradientTrainer(Trainer):
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
-        if self.teacher:
+        if self.teacher and self.grpo.teacher_kl == "sampled":
             with torch.no_grad(), self.accelerator.autocast():
                 for batch in batches:
                     scores = self.teacher.score(self.teacher.policy, batch)
@@ -409,8 +409,13 @@ class PolicyGradientTrainer(Trainer):
         if self._can_skip(batch):
             # `Trainer` calls `backward` on the result, so it must require a gradient.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        teacher = None
+        if self.teacher and self.grpo.teacher_kl == "full":
+            # One micro-batch's at a time: those of a whole step may be gigabytes.
+            with torch.no_grad(), self.accelerator.autocast():
+                teacher = self.teacher.states(batch, top_k=self.grpo.teacher_top_k)
         # Log-probs and entropies of the completions' tokens, [b, T] each, with gradient.
-        scores = self.scorer.score(model, batch)
+        scores = self.scorer.score(model, batch, teacher=teacher)
         # In the first pass, the policy still has the weights that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()

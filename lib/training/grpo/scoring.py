@@ -28,12 +28,14 @@ from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.models.unsloth import is_unsloth
 from lib.objectives import MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import (
+    TeacherStates,
     TokenScores,
     Truncate,
     at_least_float32,
     can_fuse,
     cast_head,
     compute_entropy,
+    head_inputs,
     score_labels,
     score_logits,
     selective_log_softmax,
@@ -81,12 +83,40 @@ class Scorer:
         # Unsloth's own forward pass gets no position ids.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
-    def score(self, model: Any, batch: MicroBatch) -> TokenScores:
+    def score(
+        self, model: Any, batch: MicroBatch, *, teacher: TeacherStates | None = None
+    ) -> TokenScores:
         """Return log-prob and entropy of each sampled token, [b, T]; 0 on padding and forced ones.
 
         Args:
             model: the policy, or its DDP or FSDP wrapper.
+            teacher: from `states` of the teacher's scorer, for the KL towards it.
+
+        Raises:
+            UserError: a teacher, while the logits are not the output layer's result.
         """
+        return self._scores(model, self._inputs(model, batch), batch, teacher)
+
+    def states(self, batch: MicroBatch, *, top_k: int) -> TeacherStates:
+        """Return this model's part in the policy's `score`, as its teacher."""
+        inputs = self._inputs(self.policy, batch)
+        self._check_fuses()
+        inputs["logits_to_keep"] = batch.completion_ids.shape[1] + 1
+        hidden = head_inputs(self.policy, inputs, batch.places)
+        return TeacherStates(
+            hidden=hidden, weight=self.head.weight, bias=self.head.bias, top_k=top_k
+        )
+
+    def _check_fuses(self) -> None:
+        if not self.fuses:
+            raise UserError(
+                f"grpo.teacher_kl=full: the logits of {type(self.policy).__name__} are not its "
+                "output layer's result (an adapter, a scale or a cap), which full needs; use "
+                "sampled"
+            )
+
+    def _inputs(self, model: Any, batch: MicroBatch) -> dict[str, Any]:
+        """Return the model's arguments for the completions; distinct prompts are computed here."""
         if self.fuses is None:
             # By a forward pass, for which the constructor is too early: accelerate puts the policy
             # under autocast when training starts. Every rank tests, even if its batch is too small
@@ -115,7 +145,7 @@ class Scorer:
                 "past_key_values": cache,
                 "use_cache": True,
             }
-        return self._scores(model, inputs, batch)
+        return inputs
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
         """Return the keys and values of the p distinct prompts, without their last tokens.
@@ -135,7 +165,13 @@ class Scorer:
         )
         return cache
 
-    def _scores(self, model: Any, inputs: dict[str, Any], batch: MicroBatch) -> TokenScores:
+    def _scores(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        batch: MicroBatch,
+        teacher: TeacherStates | None,
+    ) -> TokenScores:
         """Run the model on `inputs`, and return the scores of the completions' tokens, [b, T]."""
         length = batch.completion_ids.shape[1]
         # From the prompt's last token on. The logits of the last position are not sliced off, which
@@ -144,8 +180,10 @@ class Scorer:
         # [b, T + 1] each.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         real = torch.nn.functional.pad(batch.sampled_mask, (0, 1))
+        if teacher:
+            self._check_fuses()
         # Only for many logits, b · (T + 1) · V: chunks cost one more product with the output layer.
-        if self.fuses and real.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
+        if teacher or (self.fuses and real.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS):
             scores = score_labels(
                 model,
                 inputs,
@@ -156,14 +194,15 @@ class Scorer:
                 truncate=self.truncate,
                 entropy_grad=self.entropy_grad,
                 head=self.head,
+                teacher=teacher,
             )
         else:
             # Sliced, since a model without the argument `logits_to_keep` returns all logits.
             scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
-        log_probs, entropy = (
-            each.masked_fill(~real, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
+        every = (scores.log_probs, scores.entropy, scores.teacher_kl)
+        return TokenScores(
+            *(each.masked_fill(~real, 0)[:, :-1] for each in every if each is not None)
         )
-        return TokenScores(log_probs, entropy)
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""

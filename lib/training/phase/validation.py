@@ -157,9 +157,11 @@ class Validator(TrainerCallback):
         )
 
     def close(self) -> None:
-        """Close the engine if one is open."""
+        """Close the engine if one is open, and let the trainer go: it outlives training else."""
         if self.engine:
             self.engine.close()
+        self.engine = self.keep = self.heartbeat = None
+        del self.trainer
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
         """Answer all problems greedily; return a graded completion of each, by set."""

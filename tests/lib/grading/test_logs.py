@@ -7,8 +7,6 @@ table, and rows of OpenAI's batches and of vLLM.
 
 import itertools
 import json
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -19,9 +17,9 @@ from click.testing import CliRunner
 from commands.compare_logs import main
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from lib.grading.log_comparison import adjusted, compare_logs, pairing, regrade
-from lib.grading.logs import LoggedAnswer, read_log
-from tests.conftest import ROOT
+from lib.grading.logs import LoggedAnswer, mean_scores, pairing, read_log, regrade
+from lib.report.log_comparison import adjusted, compare_scores
+from tests.conftest import ROOT, run_python
 
 LOGS = ROOT / "tests" / "golden" / "logs"
 PROBLEMS = ["What is 6*7?", "What is 10/4?", "What is 2+2?", "What is 3^2?", "What is 1/2+1/3?"]
@@ -49,9 +47,7 @@ def test_a_tools_log_is_read_by_its_form(log):
 @pytest.mark.parametrize(("log", "samples"), [("openai_a.jsonl", 1), ("vllm_a.jsonl", 2)])
 def test_logs_without_scores_are_judged_by_references(log, samples):
     _, references = read_log(LOGS / "references.jsonl")
-    known = {
-        key: {"reference": row.reference} for row in references for key in (row.id, row.problem)
-    }
+    known = {key: row for row in references for key in (row.id, row.problem)}
     judged, disagreements = regrade(read_log(LOGS / log)[1], known)
     right = [answer.score for answer in judged]
     # vLLM's second sample is the reference.
@@ -66,11 +62,28 @@ def test_the_verifier_names_answers_that_a_tool_scored_otherwise():
     assert [answer.problem for answer in disagreements] == ["What is 10/4?"]
 
 
+def test_results_of_verifiers_are_read_by_their_columns(tmp_path):
+    row = {
+        "example_id": 7,
+        "prompt": [{"role": "user", "content": "What is 6*7?"}],
+        "completion": [{"role": "assistant", "content": "42"}],
+        "answer": "42",
+        "task": "five",
+        "reward": 0.5,
+    }
+    write_jsonl(tmp_path / "results.jsonl", [row])
+    assert read_log(tmp_path)[1] == [LoggedAnswer("five", "7", "What is 6*7?", "42", "42", 0.5)]
+
+
 def answers(scores, benchmark="five", ids="q{}"):
     return [
         LoggedAnswer(benchmark, ids.format(n), f"problem {n}", "", "", score)
         for n, score in enumerate(scores)
     ]
+
+
+def compare_logs(before, after, by):
+    return [*compare_scores(mean_scores(before, by), mean_scores(after, by))]
 
 
 def test_differences_and_intervals_agree_with_scipy_and_permutations():
@@ -167,12 +180,37 @@ def test_an_archive_larger_than_a_log_is_refused(tmp_path):
         read_log(path)
 
 
-def test_comparing_logs_imports_no_torch():
-    code = (
-        "import sys; from commands.compare_logs import main; "
-        f"main([{str(LOGS / 'lm_eval_a')!r}, {str(LOGS / 'lm_eval_b')!r}], standalone_mode=False); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "paired by id" in done.stdout
+ONLY_LISTED = """
+import importlib.metadata, sys, tomllib
+with open("reckon_verifier/pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+listed = {*project["optional-dependencies"]["logs"], "sympy", "mpmath", "markupsafe"}
+ours = {"lib", "commands", "stages", "reckon_verifier"}
+version = importlib.metadata.version
+
+class Refuse:
+    def find_spec(name, *_):
+        room = name.partition(".")[0]
+        if room[0] != "_" and room not in listed | ours | sys.stdlib_module_names:
+            raise ModuleNotFoundError(f"no {name} here", name=name)
+
+def installed(name):
+    if name not in listed:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+
+sys.meta_path.insert(0, Refuse)
+importlib.metadata.version = installed
+from commands import main
+main()
+"""
+
+
+def test_the_extra_logs_has_all_that_two_commands_need(tmp_path):
+    log, references = LOGS / "openai_a.jsonl", ("--references", LOGS / "references.jsonl")
+    for other in ("inspect_b.json", "inspect_a.eval", "lighteval_b"):
+        done = run_python(ONLY_LISTED, "compare-logs", LOGS / "trl_a.parquet", LOGS / other)
+        assert "no difference" in done.stdout, done.stderr
+    graded = run_python(ONLY_LISTED, "grade", log, *references, "--out", tmp_path / "graded.jsonl")
+    assert "right 0.8000" in graded.stdout, graded.stderr
+    assert "torch missing" in run_python(ONLY_LISTED, "summary").stderr

@@ -14,7 +14,8 @@ INPUTS = {field.name for field in dataclasses.fields(LossInputs)}
 def loss_of(log_probs: Tensor, advantages: Tensor, mask: Tensor, **settings) -> PolicyLoss:
     """Split `settings` between `LossInputs` and `Objective`, and compute the loss."""
     inputs = {name: settings.pop(name) for name in INPUTS & settings.keys()}
-    scores = TokenScores(log_probs, settings.pop("entropy", torch.zeros_like(log_probs)))
+    entropy = settings.pop("entropy", torch.zeros_like(log_probs))
+    scores = TokenScores(log_probs, entropy, settings.pop("teacher_kl", None))
     coefficient = settings.pop("entropy_coef", 0.0)
     return policy_loss(
         scores,

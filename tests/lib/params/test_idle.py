@@ -24,6 +24,7 @@ def idle(params: Params) -> list[str]:
 
 
 ON_POLICY = {"grpo.num_iterations": 2}
+TEACHER = {"grpo.teacher": "sft", "grpo.teacher_coef": 1.0}
 COSINE = {"reward.extra": ["cosine_length"], "reward.weights": [0.25, 1.0, 1.0]}
 
 
@@ -36,6 +37,8 @@ COSINE = {"reward.extra": ["cosine_length"], "reward.weights": [0.25, 1.0, 1.0]}
         ("grpo.loss", "cispo", ON_POLICY),
         ("grpo.importance_level", "sequence", ON_POLICY),
         ("grpo.kl_weighted", False, {"grpo.beta": 0.1}),
+        ("grpo.teacher_kl", "full", TEACHER),
+        ("grpo.teacher_top_k", 20, {**TEACHER, "grpo.teacher_kl": "full"}),
         ("grpo.correction_cap", 2.0, {"rollout.engine": "vllm"}),
         ("grpo.correction_floor", 0.5, {"rollout.engine": "vllm"}),
         ("reward.cosine_wrong", [-0.5, 0.0], COSINE),

@@ -79,7 +79,8 @@ def widened(base: Path, folder: Path, **sizes: int) -> Shape:
 
 def peak_of(trainer: Any) -> int:
     live = LiveTensors()
-    for model in (trainer.model, getattr(trainer, "ref_model", None)):
+    teacher = getattr(getattr(trainer, "teacher", None), "policy", None)
+    for model in (trainer.model, getattr(trainer, "ref_model", None), teacher):
         for weight in model.parameters() if model is not None else ():
             live.count(weight)
     for weight in getattr(getattr(trainer, "reference", None), "_weights", ()):
@@ -150,6 +151,23 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
             "grpo": {"micro_batch_size": 16, "max_steps": 2, **UNSAVED},
         },
     ),
+    # The teacher has more layers than the policy.
+    "grpo, full": (
+        "fused",
+        {"vocab_size": 90000, "num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 256},
+        {
+            "model": {"max_seq_length": 140, "gradient_checkpointing": True},
+            "rollout": {"max_new_tokens": 60},
+            "grpo": {
+                "micro_batch_size": 16,
+                "max_steps": 2,
+                "teacher": "teacher",
+                "teacher_coef": 1.0,
+                "teacher_kl": "full",
+                **UNSAVED,
+            },
+        },
+    ),
     "dpo": (
         "whole",
         {"vocab_size": 3000, "num_hidden_layers": 2, "hidden_size": 192, "intermediate_size": 384},
@@ -169,6 +187,9 @@ def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, se
     model = {"max_seq_length": tokens_of_row(base), **changes.get("model", {})}
     params = changed(smoke, {**changes, "model": {**model, "lora": {**ALL_WEIGHTS, "rank": 0}}})
     kind = case[:4].strip(",")
+    if params.grpo.teacher:
+        widened(base, tmp_path / "teacher", **sizes | {"num_hidden_layers": 20})
+        params = params.replaced(grpo={"teacher": str(tmp_path / "teacher")})
     _, scored = forward_pass(params, kind)
     assert (loss == "fused") == (kind == "grpo" and scored * shape.vocab_size > MAX_WHOLE_LOGITS)
     measured = peak_of(trainer_of(kind, params, tmp_path / "base", tmp_path / "scratch", sets))

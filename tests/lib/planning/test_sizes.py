@@ -9,7 +9,8 @@ from bench.gpu.rows import SHAPES
 from lib.core.errors import UserError
 from lib.models.hub import model_repository
 from lib.models.load import add_adapter
-from lib.planning.memory import shape_in, shape_of
+from lib.planning.memory import memory_at_peak, shape_in, shape_of
+from lib.training.phase.launch import Launch
 from tests.lib.models.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {
@@ -71,3 +72,14 @@ def test_a_damaged_configuration_is_one_error(smoke, tmp_path, config):
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(UserError, match=rf"{tmp_path}/config.json[^\n]*\Z"):
         shape_of(smoke.model.model_copy(update={"name": str(tmp_path)}))
+
+
+def test_a_teacher_counts_by_its_own_size_whole_on_every_rank(smoke, tmp_path):
+    folder = write_model(tmp_path, architecture="llama")
+    own = AutoModelForCausalLM.from_pretrained(folder).num_parameters()
+    shape = shape_of(smoke.model)
+    assert shape.parameters != own
+    for name, count in ((str(folder), own), ("data/models/none", shape.parameters)):
+        params = smoke.replaced(grpo={"teacher": name, "teacher_coef": 1.0})
+        parts = memory_at_peak(params, "grpo", shape, launch=Launch(2, shards=True))
+        assert parts["teacher"] == 4 * count

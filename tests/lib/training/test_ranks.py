@@ -62,6 +62,7 @@ OBJECTIVES = {
     "retire": {"curriculum": "retire"},
     "pool": {"curriculum": "pool"},
     "teacher": {"teacher_coef": 1.0},
+    "teacher, full": {"teacher_coef": 1.0, "teacher_kl": "full", "teacher_top_k": 50},
 }
 
 
@@ -74,7 +75,7 @@ def test_ranks_and_accumulation_change_no_step(name, base, sets, tmp_path):
         folder.mkdir()
         grpo = {"max_steps": 4, "max_grad_norm": NO_CLIPPING, "learning_rate": 1e-4}
         grpo |= {"save_steps": 0, "keep_checkpoints": 0, "curriculum_high": 0.5}
-        grpo |= {"teacher": str(base)} if name == "teacher" else {}
+        grpo |= {"teacher": str(base)} if "teacher" in name else {}
         write_run(folder, base, sets, 0, grpo=grpo | {"micro_batch_size": size, **OBJECTIVES[name]})
         write_problems(folder / "grpo.jsonl", sets.grpo[:8])
         results[processes] = trained(folder, processes)

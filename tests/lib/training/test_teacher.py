@@ -1,16 +1,16 @@
 """A step with a teacher: its scores of the policy's own tokens move the policy."""
 
-import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lib.core.errors import UserError
+from lib.engines.decoding import truncate
 from lib.models.pretrained import load_tokenizer
 from lib.training.grpo.teacher import load_teacher
 from tests.lib.params.changes import accepted
-from tests.lib.training.steps import nothing, reward_with
+from tests.lib.training.steps import completion_logits, nothing, reward_with
 
 TRUNCATED = {"temperature": 0.8, "top_p": 0.9}
 
@@ -24,32 +24,41 @@ def step_of(trainer):
     return {name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None}
 
 
-def test_the_policy_as_its_own_teacher_has_no_gradient(built, base):
-    trainer = built(teacher=str(base), teacher_coef=1.0, rollout=TRUNCATED)
+@pytest.mark.parametrize("kl", [{}, {"teacher_kl": "full"}], ids=str)
+def test_the_policy_as_its_own_teacher_has_no_gradient(kl, built, base):
+    trainer = built(teacher=str(base), teacher_coef=1.0, rollout=TRUNCATED, **kl)
     gradients = step_of(reward_with(trainer, nothing))
     assert gradients
     assert not any(gradient.any() for gradient in gradients.values())
 
 
-def test_the_gradient_is_that_of_the_teachers_log_probs(built, base):
-    """The teacher is moved away from the policy; its scores are computed apart, top-p included."""
+@pytest.mark.parametrize("kl", ["sampled", "full"])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "ended"])
+def test_the_gradient_is_that_of_the_teachers_log_probs(masked, kl, built, base):
+    """The teacher is moved away from the policy; its logits are computed apart, top-p included."""
     trainer = built(
-        teacher=str(base), teacher_coef=0.5, mask_truncated=False, rollout=TRUNCATED, loss="dapo"
-    )
+        teacher=str(base), teacher_coef=0.5, teacher_kl=kl, mask_truncated=masked,
+        rollout=TRUNCATED, loss="dapo", micro_batch_size=4,
+    )  # fmt: skip
     reward_with(trainer, nothing)
     with torch.no_grad():
         for weight in trainer.teacher.policy.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     gradients = step_of(trainer)
-    plain = copy.copy(trainer.scorer)
     total, count = 0.0, 0
     for batch in trainer.batches:
-        own = plain.score(trainer.model, batch).log_probs
-        with torch.no_grad():
-            theirs = plain.score(trainer.teacher.policy, batch).log_probs
-        credit = 0.5 * (theirs - own.detach())
-        total = total - (credit * own)[batch.loss_mask].sum()
+        own, cut = table(trainer, trainer.model, batch)
+        theirs, _ = table(trainer, trainer.teacher.policy, batch)
+        if kl == "full":
+            terms = (own.exp() * (own - theirs.detach())).masked_fill(cut, 0).sum(-1)
+        else:
+            own, theirs = (
+                each.gather(-1, batch.completion_ids[..., None])[..., 0] for each in (own, theirs)
+            )
+            terms = (own - theirs).detach() * own
+        total = total + 0.5 * terms[batch.loss_mask].sum()
         count += int(batch.loss_mask.sum())
+    assert any(one.truncated for one in trainer.rollouts)
     names = list(gradients)
     weights = dict(trainer.model.named_parameters())
     wanted = torch.autograd.grad(total / count, [weights[name] for name in names])
@@ -59,6 +68,14 @@ def test_the_gradient_is_that_of_the_teachers_log_probs(built, base):
         torch.testing.assert_close(
             gradients[name] / len(trainer.batches), gradient, atol=1e-4 * largest, rtol=0
         )
+
+
+def table(trainer, model, batch):
+    """Return the log-probs [b, T, V] that are left after temperature and top-p, and what is cut."""
+    logits = completion_logits(model, batch) / trainer.sampling.temperature
+    left = truncate(logits.detach().flatten(0, 1), trainer.sampling).view(logits.shape)
+    norm = logits.where(left > -torch.inf, -torch.inf).logsumexp(-1, keepdim=True)
+    return logits - norm, left == -torch.inf
 
 
 def test_a_teacher_with_other_tokens_is_refused(base, smoke):
