@@ -364,7 +364,7 @@ def brackets(case: Case) -> Iterator[Pair]:
     left, entries, right = case.ordered
     one, two, *rest = entries
     after = "".join(f", {item}" for item in rest)
-    slots = {"one": one, "two": two, "after": after, "left": left, "right": right}
+    slots: dict[str, Any] = {"one": one, "two": two, "after": after, "left": left, "right": right}
     yield from filled("brackets", case, **slots)
     if rest:
         return

@@ -33,6 +33,19 @@ from bench.verifier.graders import Grader
 KINDS: dict[str, Family] = FAMILIES | EDITS
 """All changes of a reference that are wrong by construction."""
 
+
+def changes(text: str, problem: str, number: int) -> Iterator[tuple[str, str, bool]]:
+    """Yield each kind with one wrong answer, and whether it is a completion.
+
+    Args:
+        number: selects one of a kind's wrong answers; different problems try different ones.
+    """
+    for kind, family in KINDS.items():
+        pairs = [x for x in derived(family, {text: problem}) if x.reference == Case(text).text]
+        for pair in pairs[number % max(len(pairs), 1) :][:1]:
+            yield kind, pair.answer, pair.is_text
+
+
 LEAVES, SHAPES, PIECES = (TEMPLATES[f"fuzz: {name}"] for name in ("leaves", "shapes", "pieces"))
 TOKENS = (*LEAVES, *PIECES, *TEMPLATES["laws: tokens"])
 

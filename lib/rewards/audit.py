@@ -5,9 +5,11 @@ nothing or something else. A policy finds whatever earns as much as the right an
 """
 
 import dataclasses
+import functools
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean
 
 from lib.artifacts.problems import Problem
 from lib.prompts import PromptFormat
@@ -15,38 +17,28 @@ from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from reckon_verifier import is_equivalent
 
-Attempt = Callable[[Problem, Problem, PromptFormat], tuple[str, str]]
-"""(problem, another problem, format) -> (completion, the answer in it or '')."""
+Change = tuple[str, str, bool]
+Changes = Callable[[str, str, int], Iterable[Change]]
+"""(reference, problem, number) -> kind and text of wrong answers, True if it is a completion."""
 
 
-def _written(answer: str, problem: Problem, written_in: PromptFormat) -> tuple[str, str]:
-    return written_in.target(solution=problem.solution, reference=answer), answer
-
-
-ATTEMPTS: dict[str, Attempt] = {
-    "nothing": lambda problem, other, form: ("", ""),
-    "the problem, repeated": lambda problem, other, form: (problem.problem, ""),
-    "only the format's tags": lambda problem, other, form: ("".join(form.marks), ""),
-    "all numbers of the problem": lambda problem, other, form: (
-        " ".join(re.findall(r"\d+", problem.problem)),
-        "",
-    ),
-    "The answer is 5": lambda problem, other, form: ("The answer is 5", "5"),
-    "a very long text": lambda problem, other, form: ("so we think again, " * 200, ""),
-    "another problem's answer": lambda problem, other, form: _written(
-        other.reference, problem, form
-    ),
-    "the answer, negated": lambda problem, other, form: _written(
-        f"-({problem.reference})", problem, form
-    ),
-    "the answer and one": lambda problem, other, form: _written(
-        f"{problem.reference}+1", problem, form
-    ),
-    "not the answer": lambda problem, other, form: _written(
-        f"not {problem.reference}", problem, form
-    ),
-}
-"""What a policy may write instead of the right answer."""
+def attempts(
+    problem: Problem, other: Problem, written_in: PromptFormat, changes: Iterable[Change]
+) -> Iterator[tuple[str, str]]:
+    """Yield name and text of what a policy may write instead of the right answer."""
+    written = functools.partial(written_in.target, solution=problem.solution)
+    yield "nothing", ""
+    yield "the problem, repeated", problem.problem
+    yield "only the format's tags", "".join(written_in.marks)
+    yield "all numbers of the problem", " ".join(re.findall(r"\d+", problem.problem))
+    yield "a very long text", "so we think again, " * 200
+    is_right = functools.partial(is_equivalent, reference=problem.reference)
+    if not is_right(answer="5"):
+        yield "The answer is 5", "The answer is 5"
+    if not is_right(answer=other.reference):
+        yield "another problem's answer", written(reference=other.reference)
+    for kind, answer, is_completion in changes:
+        yield kind, answer if is_completion else written(reference=answer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,27 +48,29 @@ class Audit:
     Attributes:
         best: the largest reward of a right answer.
         unlearnable: problems whose right answer earns less than `best`, with its reward.
-        attempts: name of an attempt -> (mean reward, problems on which it earns as much as the
-            right answer).
+        attempts: name of an attempt -> (mean reward, those that earn as much as the right answer).
         is_stable: whether rewards do not depend on the order of the batch.
         seconds: wall time for each completion.
     """
 
     best: float
     unlearnable: list[tuple[Problem, float]]
-    attempts: dict[str, tuple[float, list[Problem]]]
+    attempts: dict[str, tuple[float, list[Rollout]]]
     is_stable: bool
     seconds: float
 
     @property
     def passed(self) -> bool:
         """True if nothing earns as much as the right answer, which always earns the most."""
-        loopholes = [problems for _, problems in self.attempts.values() if problems]
+        loopholes = [each for _, each in self.attempts.values() if each]
         return not (self.unlearnable or loopholes) and self.is_stable
 
 
-def audit(problems: Sequence[Problem], grading: Grading) -> Audit:
-    """Score the right answers and all `ATTEMPTS` of some problems.
+def audit(problems: Sequence[Problem], grading: Grading, changes: Changes) -> Audit:
+    """Score the right answers, and `attempts` at each problem.
+
+    Args:
+        changes: edits of a reference that are wrong by construction.
 
     Raises:
         UserError: a reward fails; names it and the completion.
@@ -94,36 +88,33 @@ def audit(problems: Sequence[Problem], grading: Grading) -> Audit:
             finish="stop",
         )
 
-    right = [rollout(each, _written(each.reference, each, form)[0]) for each in problems]
-    tries: list[tuple[str, int, Rollout]] = []
-    for name, attempt in ATTEMPTS.items():
-        for place, problem in enumerate(problems):
-            text, answer = attempt(problem, problems[place - 1], form)
-            if not answer or not is_equivalent(
-                reference=problem.reference, answer=answer, problem=problem.problem
-            ):
-                tries.append((name, place, rollout(problem, text)))
-    batch = [*right, *(each for _, _, each in tries)]
+    batch = [
+        rollout(each, form.target(solution=each.solution, reference=each.reference))
+        for each in problems
+    ]
+    tries: list[tuple[str, int]] = []
+    for place, problem in enumerate(problems):
+        edits = changes(problem.reference, problem.problem, place)
+        for name, text in attempts(problem, problems[place - 1], form, edits):
+            tries.append((name, place))
+            batch.append(rollout(problem, text))
     start = time.perf_counter()
     grading.score(batch)
     seconds = (time.perf_counter() - start) / len(batch)
     rewards = [each.reward for each in batch]
+    best = max(rewards[: len(problems)])
+    earned: dict[str, list[tuple[float, Rollout | None]]] = {}
+    for (name, place), each in zip(tries, batch[len(problems) :], strict=True):
+        loophole = each if each.reward >= rewards[place] else None
+        earned.setdefault(name, []).append((each.reward, loophole))
     grading.score(batch[::-1])
-    is_stable = rewards == [each.reward for each in batch]
-    best = max(rewards[: len(right)])
-    earned: dict[str, list[tuple[float, Problem | None]]] = {name: [] for name in ATTEMPTS}
-    for (name, place, _), reward in zip(tries, rewards[len(right) :], strict=True):
-        earned[name].append((reward, problems[place] if reward >= rewards[place] else None))
     return Audit(
         best,
         [(problem, x) for problem, x in zip(problems, rewards, strict=False) if x < best],
         {
-            name: (
-                sum(reward for reward, _ in values) / max(len(values), 1),
-                [problem for _, problem in values if problem],
-            )
+            name: (fmean(reward for reward, _ in values), [each for _, each in values if each])
             for name, values in earned.items()
         },
-        is_stable,
+        rewards == [each.reward for each in batch],
         seconds,
     )

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from click.testing import CliRunner
 
+from bench.verifier.laws import changes
 from commands.audit_reward import main
 from lib.artifacts.problems import Problem, write_problems
 from lib.prompts import prompt_format
@@ -30,6 +31,17 @@ def is_right(text, reference):
     return is_equivalent(reference=reference, answer=extract_answer(text))
 
 
+FORMULAS = [
+    *ROWS,
+    FRACTION,
+    ("Expand 3(x + 1) - 2.", "3x + 1"),
+    ("Where does the line meet the axis?", "(2, -3)"),
+    ("For which x?", r"[1, 4) \cup (7, \infty)"),
+    ("How long is the diagonal?", r"3\sqrt{13}"),
+    ("What is the angle?", r"\frac{\pi}{3}"),
+    ("Who is the fastest?", r"\text{Evelyn}"),
+]
+
 # Each pays a right answer 1; the attempt that it also pays.
 LOOPHOLES = {
     "nothing": lambda text, reference: is_right(text, reference) or not text,
@@ -39,8 +51,11 @@ LOOPHOLES = {
         or ("<answer>" in text and not any(map(str.isalnum, text.replace("answer", "")[24:])))
     ),
     "The answer is 5": lambda text, reference: (extract_answer(text) or "").isdigit(),
-    "the answer, negated": lambda text, reference: reference in text and "+1" not in text,
-    "the answer and one": lambda text, reference: reference in text and "-" not in text,
+    "signs": lambda text, reference: is_right(text.replace("-", ""), reference),
+    "second answers": lambda text, reference: reference in text,
+    "last digits": lambda text, reference: (
+        len(extract_answer(text) or "") == len(reference) and not set(text) & set("-+")
+    ),
     "another problem's answer": lambda text, reference: "</answer>" in text,
 }
 
@@ -58,14 +73,14 @@ def grading(judge, form="r1_zero"):
 
 @pytest.mark.parametrize("name", LOOPHOLES)
 def test_a_planted_loophole_is_found(name):
-    found = audit(PROBLEMS, grading(LOOPHOLES[name]))
+    found = audit(PROBLEMS, grading(LOOPHOLES[name]), changes)
     assert found.unlearnable == []
     assert len(found.attempts[name][1]) == len(PROBLEMS)
     assert not found.passed
 
 
 def test_a_sound_reward_passes():
-    found = audit([*PROBLEMS, problem(*FRACTION)], grading(is_right))
+    found = audit([*PROBLEMS, problem(*FRACTION)], grading(is_right), changes)
     assert found.passed
     assert found.best == 1
     assert all(mean == 0 for mean, _ in found.attempts.values())
@@ -75,7 +90,7 @@ def test_a_right_answer_that_earns_less_is_listed():
     def integers_only(text, reference):
         return is_right(text, reference) and reference.isdigit()
 
-    found = audit([*PROBLEMS, problem(*FRACTION)], grading(integers_only))
+    found = audit([*PROBLEMS, problem(*FRACTION)], grading(integers_only), changes)
     assert [each.reference for each, _ in found.unlearnable] == [FRACTION[1]]
 
 
@@ -85,7 +100,7 @@ def test_a_reward_that_depends_on_the_order_is_named():
     def first_half(text, reference):
         return is_right(text, reference) and next(count) < len(PROBLEMS)
 
-    assert not audit(PROBLEMS, grading(first_half)).is_stable
+    assert not audit(PROBLEMS, grading(first_half), changes).is_stable
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,11 @@ def test_a_reward_that_depends_on_the_order_is_named():
 def test_the_stacks_pass_on_integers(stack, form, smoke):
     settings = smoke.reward.settings(max_completion_tokens=400)
     sound = Grading(rewards_of(stack), prompt_format=prompt_format(form), **settings)
-    assert audit(PROBLEMS, sound).passed
+    problems = PROBLEMS if stack.startswith("s") else [problem(*row) for row in FORMULAS]
+    found = audit(problems, sound, changes)
+    assert found.passed, found
+    # The changes of bench/verifier/laws.py, and seven others.
+    assert len(found.attempts) >= 25
 
 
 def test_the_command_lists_rows_and_fails_on_a_fault(tmp_path, in_root):
@@ -106,4 +125,6 @@ def test_the_command_lists_rows_and_fails_on_a_fault(tmp_path, in_root):
     assert "another problem's answer" in done.output
     wordy = "plugins/rewards/examples.py:brevity"
     assert CliRunner().invoke(main, [wordy, "--set", str(path)]).exit_code == 1
+    boxed = ["boxed", "--set", str(path), "--prompt-format", "boxed"]
+    assert CliRunner().invoke(main, boxed).exit_code == 0
     assert CliRunner().invoke(main, ["none", "--set", str(path)]).exit_code == 2
