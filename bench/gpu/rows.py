@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.models.hub import fetch, kernel_repository, look_up
-from lib.params import compose_preset, parse_params, preset_facts, preset_params
+from lib.params import compose_preset, model_shapes, parse_params, preset_params
 from lib.params.load import BASE, PRESETS, preset_names, read_yaml
 from lib.params.model import FLASH_KERNEL
 
@@ -29,7 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
         "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
     },
-    **{name: facts["model"] for name, facts in preset_facts().items()},
+    **model_shapes(),
 }  # fmt: skip
 """Model → its config.json as far as a size depends on it."""
 

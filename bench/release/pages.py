@@ -12,7 +12,7 @@ from bench.grpo.page import FOLDER as GRPO
 from bench.grpo.page import render
 from bench.release.example import RECORD, with_example
 from lib.artifacts import read_json
-from lib.params import preset_facts, preset_names, preset_params
+from lib.params import facts_of, preset_names, preset_params
 from lib.params.load import read_yaml
 from lib.planning.memory import shape_of
 from lib.planning.plan import CARDS_GB, in_bytes, phases_of
@@ -89,7 +89,7 @@ def plan_table() -> Iterator[str]:
         params = preset_params(preset)
         if "/" not in params.model.name:
             continue
-        stated = preset_facts().get(params.model.name, {}).get("states", {})
+        stated = facts_of(params).get("states", {})
         for phase in phases_of(params, shape_of(params.model)):
             if not phase.skipped:
                 share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""

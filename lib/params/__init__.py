@@ -3,10 +3,11 @@
 from lib.params.load import (
     PARAMS_FILE,
     compose_preset,
+    facts_of,
     load_params,
     model_names,
+    model_shapes,
     parse_params,
-    preset_facts,
     preset_names,
     preset_params,
 )
@@ -16,10 +17,11 @@ __all__ = [
     "PARAMS_FILE",
     "Params",
     "compose_preset",
+    "facts_of",
     "load_params",
     "model_names",
+    "model_shapes",
     "parse_params",
-    "preset_facts",
     "preset_names",
     "preset_params",
 ]

@@ -23,7 +23,7 @@ from ruamel.yaml.error import YAMLError
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS, LimitedSource, write_out
 from lib.params.model import Checkpoint
-from lib.params.rules import conflicts, idle_params, remedies, warnings
+from lib.params.rules import conflicts, idle_params, remedies, unusual_rates, warnings
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
 from lib.params.training import AdamW
@@ -393,9 +393,9 @@ def doubts(params: Params) -> list[str]:
     values, preset = params.flat(), _preset_values(BASE)
     # Params without effect are reported only where they differ from the preset that the user
     # started from, taken to be the nearest. The search takes seconds.
-    if any(values[key] != preset[key] for key in remedies(params)):
+    if any(values[key] != preset.get(key) for key in remedies(params)):
         _, preset, _ = nearest_preset(values)
-    return [*warnings(params), *idle_params(params, preset)]
+    return [*warnings(params), *unusual_rates(params), *idle_params(params, preset)]
 
 
 def shorten_run(content: dict[str, Any]) -> None:
@@ -491,13 +491,35 @@ def _overlays(path: Path) -> list[dict[str, Any]]:
 
 @functools.cache
 def preset_facts() -> dict[str, dict[str, Any]]:
-    """Return model name → the `facts` of the preset with this model, which are no params.
+    """Return preset → its `facts`, which are no params, with its model's name as `name`.
 
-    {"model": its config.json as far as a size depends on it, "states": phase → what the source
-    says of its own run, "published": times of runs near it}
+    {"model": config.json as far as a size depends on it, "states": phase → what the source says of
+    its own run, "published": times of runs near it}
     """
-    overlays = [read_yaml(path) for path in sorted(PRESETS.glob("*.yaml"))]
-    return {each["model"]["name"]: each["facts"] for each in overlays if "facts" in each}
+    facts = {}
+    for path in sorted(PRESETS.glob("*.yaml")):
+        models = [each.get("model", {}) for each in reversed(_overlays(path))]
+        name = next((each["name"] for each in models if "name" in each), "")
+        facts[path.stem] = {"name": name, **read_yaml(path).get("facts", {})}
+    return facts
+
+
+def model_shapes() -> dict[str, dict[str, Any]]:
+    """Return model → config.json as far as a size depends on it, of the presets' models."""
+    return {each["name"]: each["model"] for each in preset_facts().values() if "model" in each}
+
+
+def facts_of(params: Params) -> dict[str, Any]:
+    """Return the facts of the preset with this model; of several, of the nearest; {} of none."""
+    values = params.flat()
+
+    def differences(preset: str) -> int:
+        other = _preset_values(preset)
+        return sum(other[key] != value for key, value in values.items() if key in other)
+
+    same = [name for name, facts in preset_facts().items() if facts["name"] == params.model.name]
+    nearest = min(same, key=differences) if len(same) > 1 else next(iter(same), "")
+    return preset_facts().get(nearest, {})
 
 
 def round_trip() -> YAML:

@@ -34,6 +34,10 @@ ACCEPTABLE_LOSS = 0.05
 """Acceptable share of bfloat16 weights without an update. Learning rates of 2e-4 and more have a
 smaller share."""
 
+USUAL_RATE, FAR_RATE = 1e-6, 4.0
+"""GRPO's learning rate for all weights in arXiv:2512.16649, verl and open-instruct; the factor
+beyond which a rate is doubted."""
+
 OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability ratio is 1"
 """Remedy for settings of the probability ratio that have no effect while it is 1."""
 
@@ -271,6 +275,18 @@ def _checkpoint_faults(params: Params) -> Iterator[str]:
         )
 
 
+def unusual_rates(params: Params) -> list[str]:
+    """Return a message if GRPO's learning rate is far from that of published recipes."""
+    grpo, usual = params.grpo, USUAL_RATE * (10 if params.model.lora.rank else 1)
+    share = grpo.learning_rate / usual
+    if "/" not in params.model.name or grpo.skipped or 1 / FAR_RATE <= share <= FAR_RATE:
+        return []
+    return [
+        f"grpo.learning_rate: {grpo.learning_rate:g} is {share:.2g} times what published recipes "
+        f"take ({usual:g}; ten times more for LoRA than for all weights)"
+    ]
+
+
 def warnings(params: Params) -> list[str]:
     """Return a message for each phase whose learning rate is too small for bfloat16 weights.
 
@@ -299,13 +315,13 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
     """
     values = params.flat()  # by dotted key
     for key, remedy in remedies(params).items():
-        if values[key] == preset[key]:
+        if values[key] == preset.get(key):
             continue
         # `remedies` lists grpo.loss whatever the loss is. The change has no effect only if both
         # losses have the same gradient.
         if key == "grpo.loss" and not have_one_gradient(values[key], preset[key]):
             continue
-        yield f"{key}={values[key]} has no effect (preset: {preset[key]}); {remedy}"
+        yield f"{key}={values[key]} has no effect (preset: {preset.get(key)}); {remedy}"
 
 
 def remedies(params: Params) -> dict[str, str]:

@@ -38,7 +38,7 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.inference.external import model_here
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
-from lib.params import Params, preset_facts
+from lib.params import Params, model_shapes
 from lib.params.engines import VLLM_SHARE
 from lib.params.model import VERIFIED_BATCH, VERIFIED_TOKENS, Model
 from lib.training.phase.launch import Launch
@@ -151,8 +151,8 @@ def shape_of(model: Model) -> Shape | None:
         heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
         sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
-    if facts := preset_facts().get(model.name):
-        return shape_in(facts["model"])
+    if config := model_shapes().get(model.name):
+        return shape_in(config)
     # Imported only here: the Hub's client takes a quarter of a second.
     from lib.models import hub
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from lib.models.unsloth import shares_weights
-from lib.params import Params, preset_facts, preset_params
+from lib.params import Params, facts_of, preset_params
 from lib.params.data import AnySource, GeneratorSource, HubSource, KnownSource, known_sets
 from lib.params.load import BASE, doubts
 from lib.planning.memory import (
@@ -354,15 +354,14 @@ def plan_lines(params: Params) -> Iterator[str]:
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `./reckon memory-probe`"
-    facts = preset_facts().get(model.name, {})
-    for line in facts.get("published", ()):
+    for line in facts_of(params).get("published", ()):
         yield f"published, not ours: {line}"
     yield from (f"warning: {each}" for each in doubts(params))
     base = preset_params(BASE).flat()
-    changed = {key: value for key, value in params.flat().items() if value != base[key]}
+    changed = {key: value for key, value in params.flat().items() if value != base.get(key)}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
     for key, value in changed.items():
-        new, old = (json.dumps(each, ensure_ascii=False) for each in (value, base[key]))
+        new, old = (json.dumps(each, ensure_ascii=False) for each in (value, base.get(key)))
         yield f"  {key}: {new} ({BASE}: {old})"
 
 
@@ -397,7 +396,7 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  fits one GPU of: {', '.join(cards)}"
     if measured := validation_of(params, phase):
         yield f"  validation with {params.validation.engine}: {measured}"
-    if stated := preset_facts().get(params.model.name, {}).get("states", {}).get(phase.name):
+    if stated := facts_of(params).get("states", {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
         device = f" on {rollout.device}" if rollout.device else ""

@@ -10,7 +10,7 @@ from dvc.utils.hydra import apply_overrides
 
 from lib.params import Params, compose_preset, load_params, preset_names, preset_params
 from lib.params.load import doubts
-from lib.params.rules import have_one_gradient, warnings
+from lib.params.rules import have_one_gradient, unusual_rates, warnings
 from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
 from tests.conftest import ROOT, S1
@@ -20,7 +20,8 @@ from tests.lib.params.changes import accepted
 
 
 def idle(params: Params) -> list[str]:
-    return [line for line in doubts(params) if line not in warnings(params)]
+    others = {*warnings(params), *unusual_rates(params)}
+    return [line for line in doubts(params) if line not in others]
 
 
 ON_POLICY = {"grpo.num_iterations": 2}

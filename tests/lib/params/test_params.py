@@ -14,10 +14,10 @@ from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
-from lib.params.load import DPO, read_yaml
+from lib.params.load import DPO, doubts, facts_of, read_yaml
 from lib.params.model import lost_updates
 from lib.rewards.functions import rewards_of
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, S1, run_command
 from tests.lib.params.changes import Changes, accepted
 
 ONE_MORE = [1.0, *(1.0 for _ in rewards_of("shaping"))]
@@ -353,6 +353,19 @@ def test_the_share_of_lost_updates_is_the_measured_one(learning_rate, moved):
     assert (weights != before).float().mean().item() == pytest.approx(moved, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("preset", "learning_rate", "doubted"),
+    [
+        ("recipe-1.5b", 1e-6, False), ("recipe-1.5b", 1e-5, True), ("recipe-1.5b", 1e-7, True),
+        ("recipe-lora-gsm8k", 3e-5, False), ("recipe-lora-gsm8k", 1e-6, True),
+        ("tiny-cpu", 0.00045, False),
+    ],
+)  # fmt: skip
+def test_a_learning_rate_far_from_published_ones_is_doubted(preset, learning_rate, doubted):
+    lines = doubts(accepted({"grpo.learning_rate": learning_rate}, preset))
+    assert any(line.startswith("grpo.learning_rate: ") for line in lines) == doubted
+
+
 def test_a_rate_that_bfloat16_weights_lose_is_warned_of(tmp_path, capsys):
     content = YAML(typ="safe").load(compose_preset("s3-cs336"))
     path = tmp_path / "params.yaml"
@@ -369,3 +382,10 @@ def test_a_rate_that_bfloat16_weights_lose_is_warned_of(tmp_path, capsys):
     assert "grpo.learning_rate: " in grpo
     assert "85%" in grpo
     assert warned(dtype="bfloat16", lora={**content["model"]["lora"], "rank": 8}) == []
+
+
+def test_presets_of_one_model_keep_their_own_sources():
+    """`s1` and the recipe train the same model."""
+    stated = [facts_of(preset_params(name))["states"]["grpo"] for name in (S1, "recipe-lora-gsm8k")]
+    assert "1 epoch" in stated[0]
+    assert "54.3 %" in stated[1]
