@@ -169,8 +169,8 @@ def teacher_shape(params: Params) -> Shape | None:
         UserError: its config.json is damaged.
     """
     name = params.grpo.teacher
-    if facts := preset_facts().get(name):
-        return shape_in(facts["model"])
+    if config := model_shapes().get(name):
+        return shape_in(config)
     place = model_here(name)
     return _shape_at(place, key="grpo.teacher") if place else None
 
