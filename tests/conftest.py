@@ -91,6 +91,9 @@ def write_script(path: Path, text: str) -> Path:
     return path
 
 
+# As in stages: a bar that an error leaves open writes to a closed file in some later test.
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
 # A machine under load is slow, not wrong.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -28,11 +28,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "model": {"mixed_precision": "fp32"},
     "sft": {"batch_size": 2, "micro_batch_size": 2, "eval_steps": 0},
     "rollout": {"max_new_tokens": 16},
-    "grpo": {"max_steps": 2, "prompts_per_step": 1, "group_size": 6, "micro_batch_size": 6}
+    "grpo": {"max_steps": 2, "prompts_per_step": 1, "group_size": 3, "micro_batch_size": 3}
     | {"save_steps": 1, "eval_steps": 0},
-    # After two steps of SFT no answer is right yet: a random reward gives advantages, unless it is
-    # the same for a whole group.
-    "reward": {"extra": ["plugins/rewards/controls.py:random"], "weights": [0.0, 0.0, 1.0]},
+    # After two steps of SFT no answer is right yet: other rewards give advantages. The random one
+    # alone may be the same for a whole group.
+    "reward": {
+        "extra": ["plugins/rewards/controls.py:random", "repetition"],
+        "weights": [0.0, 0.0, 1.0, 1.0],
+        "repetition_ngram": 1,
+    },
     "evaluate": {"checkpoints": ["grpo"], "benchmarks": ["held_out"], "num_samples": 0}
     | {"max_new_tokens": 24},
     "export": {"num_verified": 2},

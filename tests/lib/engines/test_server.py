@@ -326,16 +326,16 @@ def test_after_an_end_no_further_request_is_sent(ending, base, serve, prompts, e
 
 
 def test_two_servers_give_the_completions_of_one(base, serve, prompts, echo):
-    both = threading.Barrier(2)
-    met = []
+    reached = [threading.Event(), threading.Event()]
 
-    def answer(request):
-        if len(met) < 2:  # both servers must get a request
-            met.append(both.wait(60))
+    def answer(own, request):
+        reached[own].set()
+        assert reached[1 - own].wait(60)  # both servers must get a request
         return echo(request)
 
     alone = engine_at(base, serve(generate=echo))
-    shared = engine_at(base, ",".join(serve(generate=answer) for _ in range(2)))
+    answers = (functools.partial(answer, own) for own in range(2))
+    shared = engine_at(base, ",".join(serve(generate=each) for each in answers))
     assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
 
 

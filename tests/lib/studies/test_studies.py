@@ -366,7 +366,7 @@ def test_a_stopped_study_ends_its_runs_and_starts_no_more(fails, fault, interrup
     }
     if not fails:
         process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=30)
+    out, error = process.communicate()
     assert not out and fault in error
     assert "0 of 6 experiments are done; `make study STUDY=s` runs the others" in error
     assert {path.name for path in tmp_path.glob("s-*")} == interrupted
