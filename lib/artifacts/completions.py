@@ -64,6 +64,7 @@ class GradedCompletion:
         label: two digits, `format_ok` and `answer_ok`: "11" is a right answer in the right form.
         decided_by: the deciding rule of the verifier.
         equations: equals signs in the reasoning.
+        calls, wrong_calls: number of calls of a tool (`prompt.tool`), and of wrong ones.
         rewards: by name of the reward function; `reward` is their weighted sum.
     """
 
@@ -89,6 +90,8 @@ class GradedCompletion:
     equations: int
     num_tokens: int
     truncated: bool
+    calls: int = 0
+    wrong_calls: int = 0
     rewards: Mapping[str, float]
     reward: float
 
@@ -103,6 +106,8 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
 
     def parse(row: Any) -> GradedCompletion:
         # A missing field is a KeyError, which `read_records` turns into the UserError.
+        # Files of before have no calls.
+        row = {"calls": 0, "wrong_calls": 0, **row}
         fields = {name: row[name] for name in names}
         # JSON has no tuples; a list would make equal records unequal.
         return GradedCompletion(**{**fields, "tags": tuple(row["tags"])})

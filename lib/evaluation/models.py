@@ -175,6 +175,7 @@ def _settings(model: ExternalModel, params: Params) -> dict[str, Any]:
         "seed": params.seed,
         "prompt": {
             "format": model.prompt_format.name,
+            "tool": model.prompt_format.tool,
             "template": model.template or "the model's own",
             "system": model.system,
         },

@@ -12,6 +12,7 @@ from lib.params import Params
 from lib.params.data import Benchmark, Ingredient, hub_splits
 from lib.params.model import HUB_ID, PIP, Decoding
 from lib.prompts import PromptFormat
+from lib.prompts.tools import tool_tags
 from lib.stats import Estimate, rate_estimate, share_interval
 
 CARD_METRICS = {
@@ -107,7 +108,7 @@ def model_card(
 
 The `{export.checkpoint}` checkpoint{base_model}, weights in {export.dtype}. It answers in the
 prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{or_after}.
-
+{_needs(prompt_format)}
 ## Measured
 
 | benchmark | metric | % | 95 % interval | problems |
@@ -137,6 +138,18 @@ To make it again, in a checkout of reckon: `make preset PRESET=path/to/params.ya
 `params.yaml` that lies beside this card, then `make all`. The same params, data and package
 versions on the same machine give the same model.
 """
+
+
+def _needs(prompt_format: PromptFormat) -> str:
+    """Return the card's words on a tool, '' for a model without one."""
+    tags = tool_tags(prompt_format.tool)
+    if not tags:
+        return ""
+    return (
+        f"\n**It needs the tool `{prompt_format.tool}`:** after `{tags[0]}` … `{tags[1]}` the "
+        "result has to be put into\nthe completion, as `./reckon solve` does. The numbers below "
+        "were measured with it; software without\nit continues with a guess.\n"
+    )
 
 
 def phases(params: Params) -> Iterator[tuple[str, Sequence[Ingredient]]]:

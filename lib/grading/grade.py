@@ -105,7 +105,9 @@ def grade_rows(
         # The same in all rows of a problem.
         form, sampling = lines[0]["prompt_format"], lines[0]["sampling"]
         # Rewards on length use the limit of this benchmark's evaluation, not of training.
-        grading = grading_for(form["name"], tuple(form["tags"]), sampling["max_new_tokens"])
+        # Rows of before have no tool.
+        tool = sampling.get("tool", "")
+        grading = grading_for(form["name"], tuple(form["tags"]), sampling["max_new_tokens"], tool)
         rollouts = [grading.rollout(**{key: line[key] for key in JUDGED}) for line in lines]
         grading.score(rollouts)
         for line, rollout in zip(lines, rollouts, strict=True):
@@ -113,14 +115,14 @@ def grade_rows(
 
 
 def _grading(
-    reward: RewardSettings, name: str, tags: tuple[str, ...], max_new_tokens: int
+    reward: RewardSettings, name: str, tags: tuple[str, ...], max_new_tokens: int, tool: str
 ) -> Grading:
     """Return a `Grading` with the rewards of params, for completions in a prompt format.
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
     """
     settings = reward.settings(max_completion_tokens=max_new_tokens)
-    form = prompt_format(name, tags=tags)
+    form = prompt_format(name, tags=tags, tool=tool)
     try:
         return Grading(reward.names, reward.weights, prompt_format=form, **settings)
     except FormatError:
@@ -136,6 +138,7 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
     """
     # None if the reasoning's marks are missing.
     reasoning = rollout.parsed.reasoning or ""
+    calls, wrong_calls = rollout.calls
     return GradedCompletion(
         **place,
         **rollout.columns(),
@@ -149,6 +152,8 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
         reasoning_present=bool(reasoning),
         reasoning_chars=len(reasoning),
         equations=reasoning.count("="),
+        calls=calls,
+        wrong_calls=wrong_calls,
         rewards=grading.by_name(rollout),
         reward=rollout.reward,
     )

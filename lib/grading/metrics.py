@@ -77,6 +77,7 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     for name, rate in RATES.items():
         if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, rate))
+    metrics |= _calls(rows)
     if mode == SAMPLED:
         metrics["num_samples"] = num_samples
     if not judged:
@@ -100,6 +101,23 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
             for group, members in _grouped(rows, groups_of_row).items()
         }
     return metrics
+
+
+def _calls(rows: GradedRows) -> dict[str, float]:
+    """Compute the calls of a completion, and the shares of wrong calls and of right answers with a
+    call; {} without any call.
+    """
+    if not any(row.calls for row in rows):
+        return {}
+    numbers = _with_error("mean_calls", estimate_rate(rows, lambda row: row.calls))
+    # One value for each call.
+    calls = [row for row in rows for _ in range(row.calls)]
+    wrong = [number < row.wrong_calls for row in rows for number in range(row.calls)]
+    share = clustered_mean(list(map(float, wrong)), [row.problem_id for row in calls])
+    numbers |= _with_error("wrong_calls", share)
+    if right := [row for row in rows if row.answer_ok]:
+        numbers |= _with_error("right_with_call", estimate_rate(right, lambda row: row.calls > 0))
+    return numbers
 
 
 def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:

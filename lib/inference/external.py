@@ -1,9 +1,12 @@
 """Find any model by folder or Hub id, read its prompt format, and open an engine for it."""
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+import click
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
@@ -144,6 +147,12 @@ def external_model(
     form: PromptFormat | None
     if name:
         form = prompt_format(name, layout=layout if layout and not own_template else "plain")
+        # A saved format that cannot be read is replaced here, and no fault.
+        with contextlib.suppress(UserError):
+            tool = next((each.tool for each in map(saved_format, places) if each), "")
+            if tool:
+                warning = f"Warning: {folder} was trained with the tool {tool}, and {name} has none"
+                click.echo(warning, err=True)
     else:
         form = next((each for each in map(saved_format, places) if each), None)
     if own_template and template is None:

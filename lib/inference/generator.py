@@ -159,6 +159,7 @@ class TextGenerator:
             top_k=TOP_K if config.top_k is None else config.top_k,
             min_p=config.min_p or 0.0,
             stop_strings=self.stop_strings,
+            tool=self.prompt_format.tool if self.prompt_format else "",
             # 31 bits: torch, numpy and vLLM accept any such seed.
             seed=secrets.randbits(31) if settings.seed is None else settings.seed,
         )

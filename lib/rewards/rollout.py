@@ -11,6 +11,7 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin
 from lib.prompts import Message, ParsedCompletion, PromptFormat
+from lib.prompts.tools import num_calls
 from reckon_verifier import Verdict, compare
 from reckon_verifier.choices import parse_mmlu_letter
 from reckon_verifier.extract import extract_answer, unwrapped
@@ -192,6 +193,11 @@ class Rollout:
             "truncated": self.truncated,
         }
 
+    @cached_property
+    def calls(self) -> tuple[int, int]:
+        """The number of calls of the format's tool, and how many of them are wrong."""
+        return num_calls(self.completion, self.prompt_format.tool)
+
     @property
     def label(self) -> str:
         """Two digits, form and answer: "11" both right, "10" form only, "01" answer only, "00"."""
@@ -226,6 +232,23 @@ def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         f"{DECIDED_BY}{name}": steps.count(name) / len(steps) for name in INEXACT if name in steps
     }
     return {ANSWER_ACCURACY: len(steps) / len(rollouts), **shares}
+
+
+def call_metrics(rollouts: Sequence[Rollout]) -> dict[str, tuple[int, int]]:
+    """Return shares of a tool's calls as (sum, count), by column of the curve; {} without a tool.
+
+    `calls/mean` is a completion's number of calls, `calls/wrong` the share of wrong calls,
+    `calls/right` the share of the right answers with a call.
+    """
+    if not any(rollout.prompt_format.tool for rollout in rollouts):
+        return {}
+    calls, wrong = map(sum, zip(*(rollout.calls for rollout in rollouts), strict=True))
+    right = [rollout.calls[0] > 0 for rollout in rollouts if rollout.answer_ok]
+    return {
+        "calls/mean": (calls, len(rollouts)),
+        "calls/wrong": (wrong, calls),
+        "calls/right": (sum(right), len(right)),
+    }
 
 
 @dataclasses.dataclass(frozen=True)

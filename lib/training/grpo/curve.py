@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
-from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY, Rollout, judged_metrics
+from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY, Rollout, call_metrics, judged_metrics
 from lib.training.phase.warning_signs import GAP
 
 RATIO = "sampling/importance_sampling_ratio"
@@ -28,7 +28,7 @@ ESS = "sampling/effective_sample_share"
 
 OWN_COLUMNS = re.compile(
     r"(loss|grad_norm|learning_rate|epoch|step|reward|reward_std|frac_reward_zero_std|num_tokens"
-    r"|answer_accuracy|entropy|entropy_coef|kl|teacher_kl|(rewards?|completions|sampling|clip_ratio"
+    r"|answer_accuracy|entropy|entropy_coef|kl|teacher_kl|(rewards?|completions|calls|sampling|clip_ratio"
     r"|dynamic_sampling|curriculum|validation)/.*)"
 )
 """Names of the curve's own columns, which a reward function's `log_metric` may not take."""
@@ -90,6 +90,8 @@ class Curve:
             # A share of the right answers counts by their number.
             count = len(rollouts) * (judged[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
             self._sums[name] += torch.tensor([share * count, count], dtype=torch.float64)
+        for name, pair in call_metrics(rollouts).items():
+            self._sums[name] += torch.tensor(pair, dtype=torch.float64)
         # Means over the completions scored in one call, of the first sampling or a refill: a call
         # counts by the number of its completions in training.
         for rollout in rollouts:

@@ -70,6 +70,12 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub):
     assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
 
 
+def test_the_card_of_a_model_with_a_tool_tells_that_it_needs_it(on_the_hub):
+    text = card(on_the_hub, prompt_format=prompt_format("xml", tool="calculator")).text
+    assert "It needs the tool `calculator`" in text and "`<calc>` … `</calc>`" in text
+    assert "tool" not in card(on_the_hub).text
+
+
 def test_answers_without_references_have_no_accuracy_on_the_card():
     numbers = {"chat": {"greedy": {"format_accuracy": 0.5, "n": 4}}}
     assert [row.label for row in card_rows(numbers, ["chat"])] == ["format accuracy, greedy"]

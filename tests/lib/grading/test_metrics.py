@@ -90,3 +90,21 @@ def test_breakdowns_cover_level_subject_and_tag(rows):
     assert greedy["by_tag"]["new"]["answer_accuracy"] == 0.0
     # One problem has no standard error, rather than a false one.
     assert "answer_accuracy_se" not in greedy["by_level"]["1"]
+
+
+def test_calls_become_rates_of_their_own_numbers(smoke, rows):
+    """Of three calls in three completions of two problems, one is wrong; of two right answers, one
+    has calls.
+    """
+    right = "<calc>1 + 2</calc>=3<calc>x</calc>=?<end_working_out><SOLUTION>3</SOLUTION>"
+    wrong = "<calc>1 + 2</calc>=3<end_working_out><SOLUTION>4</SOLUTION>"
+    sampling = {"max_new_tokens": 16, "tool": "calculator"}
+    written = [
+        written_row(text, reference=reference, sampling=sampling)
+        for reference, text in (("3", right), ("5", wrong), ("6", TEXTS["3"][0].replace("3", "6")))
+    ]
+    greedy = summarise(grade_rows(written, reward=smoke.reward))["held_out"]["greedy"]
+    assert greedy["mean_calls"] == 1
+    assert greedy["wrong_calls"] == pytest.approx(1 / 3)
+    assert greedy["right_with_call"] == 0.5
+    assert "mean_calls" not in summarise(rows)["held_out"]["greedy"]

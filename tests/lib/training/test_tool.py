@@ -1,12 +1,19 @@
 """A tool's tokens are read by the policy, and trained by nothing."""
 
 import dataclasses
+from itertools import chain
 
 import pytest
 import torch
 
-from lib.prompts.tools import TOOLS
+from lib.engines.base import encode
+from lib.models.pretrained import load_tokenizer
+from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
+from lib.prompts.tools import TOOLS, num_calls
+from lib.training.sft import sft_dataset
 from tests.lib.engines.contract import TOY
+from tests.lib.training.steps import train
 
 
 @pytest.fixture
@@ -80,3 +87,33 @@ def test_a_run_that_was_killed_resumes_to_the_same_bytes(with_tool, tmp_path):
     assert [one.sampled for one in resumed.rollouts] == calls
     for name, weight in whole.model.state_dict().items():
         assert torch.equal(weight, resumed.model.state_dict()[name])
+
+
+def test_the_curve_has_the_rates_of_all_calls(with_tool, monkeypatch):
+    trainer = with_tool(max_steps=1)
+    monkeypatch.setattr(
+        trainer.grading,
+        "prompt_format",
+        dataclasses.replace(trainer.grading.prompt_format, tool="toy"),
+    )
+    (point,) = train(trainer)
+    texts = [one.completion for one in trainer.rollouts]
+    calls = sum(text.count(TOY.close) for text in texts)
+    wrong = sum(text.count(f"{TOY.close}=?") for text in texts)
+    assert point["calls/mean"] == pytest.approx(calls / len(texts))
+    assert point["calls/wrong"] == pytest.approx(wrong / calls)
+
+
+def test_sft_takes_no_loss_on_results(base, sets):
+    """And reads the tokens that generation forces."""
+    form, tokenizer = prompt_format("xml", tool="calculator"), load_tokenizer(base)
+    problem = next(each for each in sets.grpo if "\n" in each.solution)
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=form, system="")
+    forced = [
+        token
+        for token, counts in zip(row["input_ids"], row["completion_mask"], strict=True)
+        if not counts
+    ][len(encode(tokenizer, [conversation(problem.problem, system="")])[0]) :]
+    results = [f"={line.rpartition(' ')[2]}" for line in problem.solution.splitlines()]
+    assert forced == list(chain.from_iterable(tokenizer(text)["input_ids"] for text in results))
+    assert num_calls(tokenizer.decode(row["input_ids"]), "calculator") == (len(results), 0)
