@@ -13,6 +13,7 @@ from typing import Any
 from lib.artifacts import read_records, write_jsonl, write_metrics, write_provenance
 from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GradedCompletion, read_graded
+from lib.core.errors import shorten, visible
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.prompts import prompt_format
 from lib.rewards.functions import FormatError
@@ -28,6 +29,9 @@ JUDGED = ("completion", "token_ids", "finish", "problem", "reference", "prompt",
 
 COLUMNS = (*PLACE, *JUDGED, "prompt_format", "sampling")
 """Columns of a completion that grading reads."""
+
+SHOWN_CHARS = 160
+"""Characters of a problem and of its completion in the terminal."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """The verifier's counters that provenance records: comparisons that ended without a decision."""
@@ -52,7 +56,7 @@ def grade(
         metrics: gets the headline numbers only, for git and `dvc metrics diff`.
 
     Returns:
-        The headline numbers as lines for the terminal.
+        The headline numbers and the first completion, as lines for the terminal.
     """
     summary, faults = grade_file(completions, graded, reward=reward)
     write_metrics(rates, summary)
@@ -63,7 +67,20 @@ def grade(
         inputs={"completions": completions},
         verifier={"code": verifier_code(), **faults},
     )
-    return "\n".join(headline_lines(completions.stem, summary))
+    lines = [*headline_lines(completions.stem, summary)]
+    if first := next(iter(read_graded(graded)), None):
+        lines.append(example_line(completions.stem, first))
+    return "\n".join(lines)
+
+
+def example_line(checkpoint: str, graded: GradedCompletion) -> str:
+    """Return a problem and its graded completion on one line."""
+    problem, completion = (
+        visible(shorten(" ".join(text.split()), SHOWN_CHARS))
+        for text in (graded.problem, graded.completion)
+    )
+    verdict = "right" if graded.answer_ok else f"wrong, not {graded.reference}"
+    return f"evaluate checkpoint={checkpoint} example: {problem} -> {completion} ({verdict})"
 
 
 def grade_file(

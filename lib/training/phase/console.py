@@ -89,6 +89,14 @@ class ProgressLines(TrainerCallback):
         SECONDS.clear()
         # Step and time when this process began to train, and at the last line.
         self.start = self.previous = state.global_step, time.monotonic()
+        num_trained = sum(
+            each.numel() for each in kwargs["model"].parameters() if each.requires_grad
+        )
+        per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        say(
+            f"{self.stage} steps={state.max_steps - state.global_step} of {per_step} sequences, "
+            f"{num_trained:,} weights trained; the first line says how long"
+        )
         self.tokens, self.flops = num_tokens(state), state.total_flos
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()

@@ -11,18 +11,20 @@ from transformers import TrainerControl, TrainerState
 from lib.training.phase.console import ProgressLines, matmul_speed, peak_memory, timed
 from lib.training.phase.tracking import curve_points
 
+ARGS = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2, world_size=2)
+
 
 def test_a_line_gives_the_pace_since_the_last_and_the_time_left(monkeypatch, capsys):
     """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
     history = [{"loss": 1.0, "num_tokens": 500.0}]
     state = TrainerState(max_steps=10, global_step=2, log_history=history)
     events, progress, clock = (
-        (None, state, TrainerControl()),
+        (ARGS, state, TrainerControl()),
         ProgressLines("grpo", ("reward",)),
         100.0,
     )
     monkeypatch.setattr("time.monotonic", lambda: clock)
-    progress.on_train_begin(*events)
+    progress.on_train_begin(*events, model=torch.nn.Linear(2, 3))
     for step, now, tokens in ((4, 110.0, 1500.0), (6, 120.0, 2500.0)):
         with timed("generation"):
             clock = now
@@ -35,8 +37,11 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(monkeypatch, cap
     state.total_flos = 3e9
     monkeypatch.setattr("lib.training.phase.console.matmul_speed", lambda model: 1e9)
     monkeypatch.setattr("lib.training.phase.console.peak_memory", lambda: 2**29)
-    progress.on_train_end(SimpleNamespace(world_size=2), *events[1:], model=None)
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    progress.on_train_end(*events, model=None)
+    begins, note, *lines = capsys.readouterr().out.splitlines()
+    assert begins.startswith("grpo steps=8 of 16 sequences, 9 weights trained")
+    assert note.startswith("grpo a loss near 0")
+    assert lines == [
         "grpo step=4/10 reward=0.25 s/step=5 left=00:30",
         "grpo step=6/10 reward=0.25 s/step=10 left=00:30",
         # 3 GFLOP in 30 s on two ranks, of 1 GFLOP/s.
@@ -53,14 +58,16 @@ def test_memory_and_speed_are_measured_in_bytes_and_operations():
 def test_a_long_step_reports_its_progress(monkeypatch, capsys):
     state, clock = TrainerState(max_steps=10, global_step=2), 100.0
     progress = ProgressLines("grpo", ("reward",))
-    events = None, state, TrainerControl()
+    events = ARGS, state, TrainerControl()
     monkeypatch.setattr("time.monotonic", lambda: clock)
-    progress.on_train_begin(*events)
+    progress.on_train_begin(*events, model=torch.nn.Linear(2, 3))
     progress.on_step_begin(*events)
     for now in (110.0, 121.0):
         clock = now
         progress.heartbeat("rollouts", 48, 64, 330)
-    assert capsys.readouterr().out.splitlines() == ["grpo step=2/10 rollouts 48/64, 30 tokens/s"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "grpo step=2/10 rollouts 48/64, 30 tokens/s"
+    ]
 
 
 def test_the_curve_has_finite_numbers_without_times():
