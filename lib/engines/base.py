@@ -143,6 +143,9 @@ class Engine(abc.ABC):
             UserError: a prompt leaves no position for a completion.
         """
 
+    def rest(self) -> None:  # noqa: B027, most engines have no memory of their own
+        """Free what memory can be spared until the next `sync`, while the policy trains."""
+
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:

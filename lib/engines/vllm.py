@@ -248,18 +248,24 @@ class VllmBase(Engine):
         vLLM reads an adapter from files. A full model's weights are sent to it.
         """
         self._num_syncs += 1
+        self._wake("weights")
         # A version contains the temporary folder's name, so that no two runs use the same one.
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
+            self._wake("kv_cache")
             return self._version
         folder = Path(self._scratch.name) / str(self._num_adapters)
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
+        self._wake("kv_cache")
         # With an adapter vLLM still reports the version of the full weights below it. `_version`,
         # which `_checked_completion` expects of each completion, therefore stays as it is. The name
         # is only for GRPO's trainer, which checks that each sync has a new one.
         return name
+
+    def _wake(self, part: str) -> None:
+        """Give vLLM the memory of its "weights" or "kv_cache" back, if it sleeps."""
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
         """Send the policy's full weights to vLLM; set `_version` to the version that it reports."""
@@ -287,6 +293,8 @@ class VllmEngine(VllmBase):
         gpu: the number of vLLM's GPU; None for the process's current one.
         among_ranks: True if this process is one of a launcher's ranks. Closing the engine then
             keeps the ranks' process group.
+        sleeps: `llm` can sleep (`enable_sleep_mode`): `rest` frees its memory for the policy's
+            training, and `sync` wakes it.
     """
 
     facts = ENGINES["vllm"]
@@ -301,8 +309,10 @@ class VllmEngine(VllmBase):
         label: str = "",
         gpu: int | None = None,
         among_ranks: bool = False,
+        sleeps: bool = False,
     ) -> None:
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
+        self._sleeps, self._awake = sleeps, True
         # vLLM's `LLM`, None after `close`; and the number of its GPU, None for the current one.
         self._llm, self._gpu = llm, gpu
         self._among_ranks = among_ranks
@@ -365,6 +375,8 @@ class VllmEngine(VllmBase):
                 whole.save_pretrained(weights)
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
+            # Beside a policy on its GPU; vLLM sleeps on GPUs only.
+            sleeps = policy is not None and gpu is None and torch.cuda.is_available()
             stack.enter_context(_memory_explained(weights))
             llm = _build(
                 weights,
@@ -376,10 +388,11 @@ class VllmEngine(VllmBase):
                     "max_num_seqs": max(batch_size, AT_A_TIME),
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
+                    "enable_sleep_mode": sleeps,
                     **(lora_settings(lora_rank) if lora_rank else {}),
                 },
             )
-        settings: Any = {"max_seq_length": max_seq_length, "label": label}
+        settings: Any = {"max_seq_length": max_seq_length, "label": label, "sleeps": sleeps}
         engine = cls(llm, tokenizer, gpu=gpu, among_ranks=among_ranks, **settings)
         if adapter:
             engine.use_adapter(checkpoint)
@@ -392,8 +405,8 @@ class VllmEngine(VllmBase):
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
         """Generate with `LLM.generate`; return each prompt's completions."""
-        if self._llm is None:
-            raise RuntimeError("the engine is closed")
+        if self._llm is None or not self._awake:
+            raise RuntimeError("the engine is closed, or sleeps until `sync`")
         from vllm import SamplingParams
 
         with _on_gpu(self._gpu):
@@ -422,6 +435,19 @@ class VllmEngine(VllmBase):
             versions={span.version for span in output.weight_versions or ()},
             log_probs=log_probs,
         )
+
+    def rest(self) -> None:
+        """Let vLLM sleep: it drops its cache, and weights that the next `sync` brings anyway."""
+        if self._sleeps and self._awake:
+            # Level 1 keeps the weights below an adapter, in the CPU's memory; level 2 drops all.
+            self._llm.sleep(level=1 if self._adapter else 2)
+            self._awake = False
+
+    def _wake(self, part: str) -> None:
+        # The weights wake, and are replaced, before the cache takes its memory (TRL 3968).
+        if not self._awake:
+            self._llm.wake_up(tags=[part])
+            self._awake = part == "kv_cache"
 
     def _replace_adapter(self, folder: Path) -> None:
         """Drop the earlier adapter; vLLM loads the one in `folder` at the next request."""

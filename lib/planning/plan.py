@@ -41,6 +41,12 @@ GGUF_BYTES = {"f16": 2, "q8_0": 34 / 32}
 CUDA_BYTES = 2**29
 """GPU memory of a process before its first tensor; assumed, not measured here."""
 
+ASLEEP_BYTES = 2**30
+"""GPU memory that a sleeping vLLM keeps, for its captured graphs; assumed, not measured here."""
+
+RESIDENT = ("weights", "optimizer", "reference", "buckets", "teacher")
+"""What a phase holds at every moment, generation included (`memory_at_peak`)."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -59,6 +65,7 @@ class Phase:
         memory: bytes at the peak by purpose; {} for a model of unknown shape.
         vllm_share: share of the policy's GPU for a vLLM beside it.
         shares_weights: vLLM's share holds the policy's own weights.
+        sleeps: vLLM frees its share while the policy trains.
         trainer: batch arguments of the trainer; {} without training.
     """
 
@@ -74,12 +81,18 @@ class Phase:
     memory: dict[str, int]
     vllm_share: float
     shares_weights: bool
+    sleeps: bool
     trainer: dict[str, int]
 
     def bytes_on(self, card: int) -> int:
         """Return the phase's bytes on a GPU with `card` bytes, vLLM and CUDA included."""
+        training, vllm = sum(self.memory.values()), int(self.vllm_share * card)
+        if self.sleeps:
+            # While vLLM is awake, the policy holds what it holds at every moment.
+            resident = sum(self.memory.get(name, 0) for name in RESIDENT)
+            return max(training + ASLEEP_BYTES, resident + vllm) + CUDA_BYTES
         shared = self.memory.get("weights", 0) if self.shares_weights else 0
-        return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
+        return training - shared + vllm + CUDA_BYTES
 
     def fits(self, card: int) -> bool:
         """Return True if the phase fits a GPU with `card` bytes."""
@@ -137,7 +150,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     # The engines that generate rollouts or validations in this phase, GRPO's for rollouts first.
     # Only the first vLLM counts below: for GRPO's validation, the vLLM of its rollouts is used.
     samplers = samplers_of(params, name)
-    vllm_shares = (each.vllm_share for each in samplers if each.engine == "vllm")
+    share = next((each.vllm_share for each in samplers if each.engine == "vllm"), 0.0)
     # With Unsloth, the first engine may be a vLLM on the policy's own weights. It generates GRPO's
     # rollouts or SFT's validations; DPO and TRL's trainer never share.
     on_policy_weights = (
@@ -166,8 +179,12 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         completions=sequences,
         tokens=sequences * row_tokens,
         memory=memory_at_peak(of_rank, name, shape, launch=launch) if shape else {},
-        vllm_share=next(vllm_shares, 0.0),
+        vllm_share=share,
         shares_weights=on_policy_weights,
+        sleeps=share > 0
+        and trains
+        and not on_policy_weights
+        and getattr(section, "trainer", "") != "trl",
         trainer=trainer,
     )
 
@@ -387,6 +404,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         share = f"vLLM {phase.vllm_share:.0%} of the policy's GPU"
         if phase.shares_weights:
             share += ", with the policy's own weights in it (Unsloth's fast_inference)"
+        elif phase.sleeps:
+            share += ", free while the policy trains"
         memory.append(share)
     if memory:
         yield f"  memory {'; '.join(memory)}"

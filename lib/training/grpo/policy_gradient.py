@@ -184,6 +184,7 @@ class PolicyGradientTrainer(Trainer):
         groups = self.sample(self.order.of_step(self.state.global_step), round_=0)
         if self.grpo.dynamic_sampling:
             groups = refill(self, groups)
+        self.engine.rest()
         if self.grpo.curriculum != "none":
             for pool, size in self.order.pool_sizes().items():
                 self.curve.record(f"curriculum/{pool}", size)

@@ -245,6 +245,7 @@ class Validator(TrainerCallback):
             self.engine.heartbeat = self.heartbeat
             self.engine.sync(model)
             answers, samples = self.answers(self.engine), self.sample(self.engine)
+            self.engine.rest()
         self.rows = [row for rows in answers.values() for row in rows[:MAX_ROWS]]
         return {name: means(rows) | samples.get(name, {}) for name, rows in answers.items()}
 

@@ -57,11 +57,11 @@ class FakeLlm:
         model = PeftModel.from_pretrained(model, lora_request.path)
         engine = TransformersEngine(model, load_tokenizer(self.weights), batch_size=64)
         token_ids = [prompt["prompt_token_ids"] for prompt in prompts]
-        groups = engine.generate(token_ids, _sampling(params[0]))
-        return [SimpleNamespace(outputs=[_answer(one) for one in group]) for group in groups]
+        groups = engine.generate(token_ids, sampling_of(params[0]))
+        return [SimpleNamespace(outputs=[answer_of(one) for one in group]) for group in groups]
 
 
-def _sampling(params: Any) -> Sampling:
+def sampling_of(params: Any) -> Sampling:
     return Sampling(
         num_completions=params.n,
         max_new_tokens=params.max_tokens,
@@ -72,7 +72,7 @@ def _sampling(params: Any) -> Sampling:
     )
 
 
-def _answer(completion: GeneratedCompletion) -> Any:
+def answer_of(completion: GeneratedCompletion, version: str = "default") -> Any:
     logprobs = completion.log_probs and [
         {token: SimpleNamespace(logprob=value)}
         for token, value in zip(completion.token_ids, completion.log_probs, strict=True)
@@ -81,8 +81,6 @@ def _answer(completion: GeneratedCompletion) -> Any:
         token_ids=completion.token_ids,
         logprobs=logprobs,
         finish_reason="length" if completion.finish == "length" else "stop",
-        weight_versions=[
-            SimpleNamespace(version="default", start=0, end=len(completion.token_ids))
-        ],
+        weight_versions=[SimpleNamespace(version=version, start=0, end=len(completion.token_ids))],
         stop_reason=completion.text[-1] if completion.finish == "stop" else None,
     )

@@ -159,9 +159,12 @@ def test_vllm_counts_where_it_is():
     apart, together = (
         phase_of(params.replaced(rollout={"device": device}), "sft") for device in ("cuda:1", "")
     )
-    difference = together.bytes_on(80 * GIB) - apart.bytes_on(80 * GIB)
-    assert difference == pytest.approx(params.validation.gpu_memory_utilization * 80 * GIB)
-    assert apart.fits(32 * GIB) and not together.fits(32 * GIB)
+    # vLLM and training take turns on a GPU.
+    held = together.memory["weights"] + together.memory["optimizer"]
+    trains = apart.bytes_on(80 * GIB)
+    for card in (80 * GIB, 1000 * GIB):
+        share = int(params.validation.gpu_memory_utilization * card)
+        assert together.bytes_on(card) == max(trains + GIB, held + share + GIB // 2)
 
 
 def test_generation_by_the_policy_counts_with_its_cache():

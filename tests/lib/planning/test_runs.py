@@ -40,5 +40,5 @@ def test_what_the_docs_fit_to_16_gb_is_planned_below_15():
     for preset, params in planned.items():
         for phase in phases_of(params, shape_of(params.model)):
             assert phase.skipped or phase.bytes_on(t4.memory) <= 15 * 10**9, preset
-        texts = [each.text for each in findings(params, machine)]
+        texts = [each.text for each in findings(params, machine) if each.weight != "result"]
         assert not [text for text in texts if "make fetch" not in text]

@@ -44,6 +44,9 @@ class Scripted:
     def sync(self, policy):
         self.synced.append(policy)
 
+    def rest(self):
+        pass
+
     def close(self):
         self.synced.clear()
 
