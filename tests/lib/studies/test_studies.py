@@ -41,6 +41,7 @@ from lib.studies.experiments import (
     Outcome,
     _identity,
     _stored,
+    checkpoint_path,
     experiments_of,
     measurements,
     run_study,
@@ -110,6 +111,11 @@ def metrics_of(outcome: Outcome | None = None, definition: Study | None = None) 
     )
 
 
+TAUGHT = {
+    "distilled": {"checkpoint": "grpo", "params": {"grpo.teacher": "variant:control"}},
+    "again": {"checkpoint": "grpo", "params": {"model.name": "variant:distilled"}},
+}
+
 COMMITTED = [
     pytest.param(variant, id=f"{path.stem} {name}")
     for path in sorted((ROOT / STUDIES).glob("*.yaml"))
@@ -173,6 +179,7 @@ def test_a_variants_values_are_set_after_its_presets():
     ("changes", "key"),
     [
         ({"seeds": (0, 1, 1)}, "seeds"),
+        ({"variants": {"b": TAUGHT["distilled"], "control": {"checkpoint": "sft"}}}, "above it"),
         ({"comparisons": ({"before": "sft", "after": "gpro", "expect": "better"},)}, "`gpro`"),
         ({"variants": {"a": {"checkpoint": "last"}, "b": {"checkpoint": "sft"}}}, "checkpoint"),
         ({"variants": {"a-b": {"checkpoint": "grpo"}, "b": {"checkpoint": "sft"}}}, "a-b"),
@@ -314,6 +321,54 @@ def test_a_seed_s_other_experiments_run_side_by_side(tmp_path, monkeypatch):
     variants = {**study().variants, "x": Variant(checkpoint="sft", params={"sft.num_epochs": 6})}
     outcome = run_study("s", study(variants=variants), scratch=tmp_path, jobs=2, log=print)
     assert outcome.hours == pytest.approx(9 / 60)
+
+
+def test_a_variant_runs_after_those_whose_checkpoints_it_names(tmp_path, monkeypatch):
+    ended = []
+
+    def run(experiment, scratch, state, processes):
+        if experiment.name == "s-again-2":
+            raise UserError("the last one")
+        for _, other in experiment.inputs.values():
+            assert other.name in ended and other.seed == experiment.seed
+        ended.append(experiment.name)
+        return 60.0
+
+    definition = study(variants={**study().variants, **TAUGHT})
+    assert [each.wave for each in experiments_of("s", definition)[:4]] == [0, 0, 1, 2]
+    monkeypatch.setattr("lib.studies.experiments._lock_hash", lambda: "code")
+    monkeypatch.setattr("lib.studies.experiments._run", run)
+    with pytest.raises(UserError, match="the last one\n11 of 12"):
+        run_study("s", definition, scratch=tmp_path, jobs=1, log=print)
+
+
+def test_a_teacher_with_other_params_makes_scores_stale(tmp_path):
+    variants = {**study().variants, **TAUGHT}
+    *_, again = experiments_of("s", study(variants=variants))
+    write_json(tmp_path / f"{again.name}.json", _identity(again, "code"))
+    assert _stored(again, tmp_path, "code")
+    control = Variant(checkpoint="sft", params={"sft.num_epochs": 7})
+    *_, other = experiments_of("s", study(variants={**variants, "control": control}))
+    assert other.params == again.params and not _stored(other, tmp_path, "code")
+
+
+def test_a_checkpoint_is_copied_to_a_path_of_its_hash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (control,) = (
+        each for each in experiments_of("s", study())[:2] if "control" in each.checkpoints
+    )
+    (tmp_path / "run/data/models/sft/deep").mkdir(parents=True)
+    (tmp_path / "run/data/models/sft/deep/weights").write_text("control")
+    lock = {"stages": {"sft": {"outs": [{"path": "data/models/sft", "md5": "0af.dir"}]}}}
+    write_json(tmp_path / "run/dvc.lock", lock)  # JSON is YAML
+    monkeypatch.setattr(experiments, "DVCFileSystem", lambda rev: DirFileSystem(tmp_path / "run"))
+    for _ in range(2):
+        assert checkpoint_path("control", control) == "data/hub/studies/0af"
+    (only,) = (tmp_path / "data/hub/studies").iterdir()
+    assert (only / "deep/weights").read_text() == "control"
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(UserError, match=rf"data/models/sft of .* {control.name} is gone"):
+        checkpoint_path("control", control)
 
 
 FAKE_DVC = """
