@@ -70,7 +70,7 @@ class Curve:
         self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
 
-    def add_rollouts(self, rollouts: Sequence[Rollout], *, judged: bool) -> None:
+    def add_rollouts(self, rollouts: Sequence[Rollout], *, judged: bool = True) -> None:
         """Record the lengths and the truncated share of all ranks' completions.
 
         Also add the answer accuracy and the reward functions' metrics to the means of the step.
