@@ -379,7 +379,7 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
     assert study_file("seeds") == STUDIES / "seeds.yaml"
     with pytest.raises(UserError, match="controls, curriculum, diversity, divisor"):
         study_file("sedes")
-    with pytest.raises(UserError, match="STUDY is not set; there are confirmation"):
+    with pytest.raises(UserError, match="STUDY is not set; there are calculator, conf"):
         study_file("")
 
 
