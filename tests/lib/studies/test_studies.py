@@ -436,9 +436,9 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
     own.touch()
     assert study_file(str(own)) == own
     assert study_file("seeds") == STUDIES / "seeds.yaml"
-    with pytest.raises(UserError, match="controls, curriculum, distill, diversity"):
+    with pytest.raises(UserError, match="curriculum, distill, diversity, divisor"):
         study_file("sedes")
-    with pytest.raises(UserError, match="STUDY is not set; there are confirmation"):
+    with pytest.raises(UserError, match="STUDY is not set; there are calculator, conf"):
         study_file("")
 
 
