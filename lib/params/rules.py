@@ -136,6 +136,21 @@ def _reward_faults(params: Params) -> Iterator[str]:
                 f"{key}.weights: {len(weights)} weights for "
                 f"{len(names)} functions ({', '.join(map(label, names))})"
             )
+    grpo = params.grpo
+    without_rewards = {
+        "without grpo.teacher": not grpo.teacher,
+        f"with reward.extra: {list(reward.extra)}": bool(reward.extra),
+        f"with grpo.curriculum: {grpo.curriculum}": grpo.curriculum != "none",
+        f"with grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
+        f"with grpo.advantage: {grpo.advantage}": is_plugin(grpo.advantage),
+    }
+    if not reward.weights and (
+        reasons := [each for each, is_so in without_rewards.items() if is_so]
+    ):
+        yield (
+            f"reward.weights: [] {' and '.join(reasons)}: no completion of training is then judged;"
+            f" give each of {', '.join(rewards_of(reward.stack))} a weight"
+        )
     # Validation passes no settings of single rewards: SFT would depend on the section `reward`.
     if any({*load_reward(name).needs} - {"max_completion_tokens"} for name in validation_rewards):
         yield (

@@ -180,8 +180,9 @@ class Reward(Section):
 
     stack: Annotated[str, one_of(STACKS)]
     """Named stack of reward functions (lib/rewards/stacks)."""
-    weights: Annotated[tuple[float, ...], Field(min_length=1)]
-    """One weight per function: the stack's functions first, then `extra`."""
+    weights: tuple[float, ...]
+    """One weight per function: the stack's functions first, then `extra`. [] for no reward at all,
+    beside a `grpo.teacher`."""
     extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
     """Further reward functions by name, or as `plugins/rewards/file.py:name`."""
     # DAPO's soft punishment (arXiv:2503.14476, equation 13).
@@ -198,7 +199,7 @@ class Reward(Section):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all reward functions, in the order of `weights`: stack, then `extra`."""
-        return (*rewards_of(self.stack), *self.extra)
+        return (*rewards_of(self.stack), *self.extra) if self.weights else ()
 
     def contradictions(self) -> Iterator[str]:
         if twice := first_repeated([label(name) for name in self.names]):

@@ -51,6 +51,7 @@ from lib.params.model import FLASH_KERNEL, Model
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
+from lib.prompts.tools import find_tool
 from lib.rewards.grading import Grading
 from lib.rewards.rollout import task_fault
 
@@ -174,6 +175,10 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
             yield from _error_of(
                 _try_source, f"prepare.{key}", source, prepare, own_format, is_sft=is_sft
             )
+    tool = find_tool(params.prompt.tool)
+    if tool and is_plugin(params.prompt.tool):
+        call = f"{tool.open}1 + 1{tool.close}"
+        yield from _error_of(tool.result, call, name=params.prompt.tool)
     yield from _error_of(_try_plugin_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):

@@ -21,6 +21,11 @@ STUDIES = Path("studies")
 VariantName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
+VARIANT = "variant:"
+"""Prefix of a param's value that names another variant: it becomes the path of that variant's
+checkpoint of the same seed, as a teacher or a model to start from."""
+
+
 class Variant(Section):
     """Changes to the committed params, and the checkpoint to measure.
 
@@ -31,6 +36,15 @@ class Variant(Section):
     """The checkpoint to measure, of the run with these params."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Values by dotted key; they replace those of params.yaml."""
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The params whose value is another variant's checkpoint: dotted key → that variant."""
+        return {
+            key: value.removeprefix(VARIANT)
+            for key, value in self.params.items()
+            if isinstance(value, str) and value.startswith(VARIANT)
+        }
 
 
 MARGIN = 2.0
@@ -84,6 +98,15 @@ class Study(Section):
                     yield f"comparisons: no variant `{name}`; there are {', '.join(self.variants)}"
             if each.expect in ("better", "worse") and each.margin != MARGIN:
                 yield f"comparisons: {each.name}: `{each.expect}` is tested against 0, no `margin`"
+        names = list(self.variants)
+        for number, (name, variant) in enumerate(self.variants.items()):
+            for key, other in variant.inputs.items():
+                # Only one above: no variant can then need itself.
+                if other not in names[:number]:
+                    yield (
+                        f"variants.{name}: {key}: no variant `{other}` above it; there are "
+                        f"{', '.join(names[:number]) or 'none'}"
+                    )
         if len(set(self.seeds)) < len(self.seeds):
             yield f"seeds: {list(self.seeds)}; expected different ones"
 
@@ -169,10 +192,10 @@ def _measures(study: Study, params: Params) -> list[str]:
     # `training` is the accuracy of GRPO's training samples; for an SFT checkpoint it is that of
     # GRPO's first step, which samples from this checkpoint. So each variant needs a GRPO run with
     # its params: its own, or that of another variant with equal params, which shares the run. TRL's
-    # trainer does not log this accuracy.
+    # trainer, and one without rewards, do not log this accuracy.
     variants = study.variants.values()
     with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
-    logged = grpo.trainer == "reckon" and not grpo.skipped
+    logged = grpo.trainer == "reckon" and not grpo.skipped and params.reward.weights
     if logged and all(
         each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants
     ):

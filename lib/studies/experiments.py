@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -22,10 +23,13 @@ from statistics import fmean
 from typing import Any
 
 from dvc.api import DVCFileSystem
+from dvc.exceptions import DvcException
+from ruamel.yaml import YAML
 
 from lib.artifacts import hash_json, read_json, write_json
 from lib.core.errors import UserError
 from lib.core.git import git
+from lib.models.hub import FETCHED
 from lib.params.load import read_yaml
 from lib.report.compare import DVC, graded_rows
 from lib.report.release import LOCK, project_version
@@ -38,6 +42,8 @@ GRACE_S = 30.0
 PROGRESS = re.compile(r"Running stage '.+':|(sft|grpo|dpo) step=.+")
 """Progress lines of an experiment: "Running stage 'grpo':", "grpo step=10 …"."""
 
+_COPYING = threading.Lock()
+
 NO_RUN = "study: the run of params.yaml is not up to date here; run `dvc repro` first"
 
 
@@ -47,12 +53,19 @@ class Experiment:
 
     Attributes:
         checkpoints: variant → its checkpoint, for the variants that share this run.
+        inputs: dotted key of a param → the variant whose checkpoint it names, and that one's run.
     """
 
     name: str
     seed: int
     params: Mapping[str, Any]
     checkpoints: Mapping[str, str]
+    inputs: Mapping[str, tuple[str, "Experiment"]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def wave(self) -> int:
+        """The number of runs that must have ended before, one after the other."""
+        return max((other.wave + 1 for _, other in self.inputs.values()), default=0)
 
     @property
     def targets(self) -> list[str]:
@@ -86,17 +99,23 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
     for variant_name, variant in study.variants.items():
         key = json.dumps(variant.params, sort_keys=True)
         groups.setdefault(key, {})[variant_name] = variant.checkpoint
-    return [
-        Experiment(
-            name=f"{name}-{'-'.join(checkpoints)}-{seed}",
-            seed=seed,
-            # In their own order: a variant's values come after its preset's.
-            params=study.variants[next(iter(checkpoints))].params,
-            checkpoints=checkpoints,
-        )
-        for seed in study.seeds
-        for checkpoints in groups.values()
-    ]
+    experiments = []
+    for seed in study.seeds:
+        # In the study's order, in which a variant comes after those that it needs.
+        by_variant: dict[str, Experiment] = {}
+        for checkpoints in groups.values():
+            first = study.variants[next(iter(checkpoints))]
+            experiment = Experiment(
+                name=f"{name}-{'-'.join(checkpoints)}-{seed}",
+                seed=seed,
+                # In their own order: a variant's values come after its preset's.
+                params=first.params,
+                checkpoints=checkpoints,
+                inputs={key: (other, by_variant[other]) for key, other in first.inputs.items()},
+            )
+            by_variant |= dict.fromkeys(checkpoints, experiment)
+            experiments.append(experiment)
+    return experiments
 
 
 def run_study(
@@ -104,8 +123,8 @@ def run_study(
 ) -> Outcome:
     """Run the experiments that have not run yet, and return the measurements of all.
 
-    Each seed's first experiment runs before all others. The first failure ends all others, as an
-    interrupt does.
+    Each seed's first experiment runs before all others, and one whose checkpoint another needs
+    before that one. The first failure ends all others, as an interrupt does.
 
     Args:
         name: the study's name.
@@ -136,8 +155,9 @@ def run_study(
     for each in waiting:
         firsts.setdefault(each.seed, each)
     others = [each for each in waiting if each is not firsts[each.seed]]
+    waves = [[each for each in others if each.wave == wave] for wave in range(len(experiments))]
     try:
-        for wave in (firsts.values(), others):
+        for wave in (firsts.values(), *waves):
             for future in concurrent.futures.as_completed(
                 [pool.submit(run, each) for each in wave]
             ):
@@ -290,11 +310,42 @@ def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, A
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
     """Return the code, params and checkpoints behind an experiment's scores, stored with them."""
-    return {
+    identity = {
         "state": state,
         "params": dict(experiment.params),
         "checkpoints": dict(experiment.checkpoints),
     }
+    inputs = [_identity(other, state) for _, other in experiment.inputs.values()]
+    return {**identity, "inputs": inputs} if inputs else identity
+
+
+def checkpoint_path(variant: str, experiment: Experiment) -> str:
+    """Return the path of a finished experiment's checkpoint, in `data/hub` by its hash.
+
+    The path then changes with the weights, on which no stage of another experiment depends.
+
+    Raises:
+        UserError: the experiment's commit or files were removed.
+    """
+    folder = f"data/models/{experiment.checkpoints[variant]}"
+    try:
+        files = DVCFileSystem(rev=experiment.name)
+        stages = YAML(typ="safe").load(files.read_text(str(LOCK)))["stages"].values()
+        outs = {out["path"]: out["md5"] for stage in stages for out in stage.get("outs", ())}
+        path = FETCHED / "studies" / outs[folder].removesuffix(".dir")
+        # Several experiments may need the same one.
+        with _COPYING:
+            if not path.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=path.parent) as copy:
+                    files.get(folder, f"{copy}/model", recursive=True)
+                    Path(copy, "model").rename(path)
+    except (DvcException, OSError) as error:
+        raise UserError(
+            f"study: {folder} of the finished experiment {experiment.name} is gone ({error}); "
+            f"remove data/scratch/studies/{experiment.name}.json, and run the study again"
+        ) from error
+    return str(path)
 
 
 def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
@@ -311,7 +362,8 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
     # An older experiment of this name, if any, is removed: `run --force` would replace it too, but
     # also switch off the run-cache.
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
-    settings = {"seed": experiment.seed, **experiment.params}
+    paths = {key: checkpoint_path(*each) for key, each in experiment.inputs.items()}
+    settings = {"seed": experiment.seed, **experiment.params, **paths}
     options: list[str] = []
     for key, value in settings.items():
         setting = f"{key}={hydra(value)}"

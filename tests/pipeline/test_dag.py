@@ -102,8 +102,9 @@ def test_every_data_file_of_the_code_is_in_a_manifest(manifests):
 
 
 STACK = "lib/rewards/stacks/s4.py"
-REWARD, FORMAT, LOSS, ADAPTER = (
-    f"plugins/{role}/examples.py" for role in ("rewards", "formats", "objectives", "adapters")
+REWARD, FORMAT, LOSS, ADAPTER, TOOL = (
+    f"plugins/{role}/examples.py"
+    for role in ("rewards", "formats", "objectives", "adapters", "tools")
 )
 
 
@@ -119,6 +120,7 @@ REWARD, FORMAT, LOSS, ADAPTER = (
         ({"reward__extra": [f"{REWARD}:brevity"]}, REWARD, {"grpo", "grade", "export"}),
         ({"grpo__loss": f"{LOSS}:squared"}, LOSS, {"grpo", "export"}),
         ({"prompt__format": f"{FORMAT}:steps"}, FORMAT, {*CODED} - {"report"}),
+        ({"prompt__tool": f"{TOOL}:hexadecimal"}, TOOL, {*CODED} - {"report"}),
         (
             {"prepare__benchmarks": [{"source": {"adapter": f"{ADAPTER}:nested"}}]},
             ADAPTER,

@@ -93,6 +93,7 @@ def test_it_trains_resumes_and_is_exported_unchanged(folder, monkeypatch):
     """The adapter is merged into a model for plain transformers."""
     content = changed(PRESET, SMALL).model_dump(mode="json")
     content["model"]["lora"]["rank"] = 8
+    content["torch_threads"] = 1  # a second one would wait for a core that other tests use
     content["prepare"]["synthetic"] |= {"num_sft": 4, "num_grpo": 4, "num_held_out": 2}
     write_json(Path("params.yaml"), content)
     run("prepare")

@@ -70,13 +70,14 @@ class Curve:
         self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
 
-    def add_rollouts(self, rollouts: Sequence[Rollout]) -> None:
+    def add_rollouts(self, rollouts: Sequence[Rollout], *, judged: bool = True) -> None:
         """Record the lengths and the truncated share of all ranks' completions.
 
         Also add the answer accuracy and the reward functions' metrics to the means of the step.
 
         Args:
             rollouts: [B] of this process.
+            judged: False for no verdicts, and so no answer accuracy.
         """
         # [B · ranks] each: lengths in tokens, and 1 for a truncated completion.
         lengths, truncated = self.gather([(one.num_tokens, one.truncated) for one in rollouts]).T
@@ -85,10 +86,10 @@ class Curve:
         ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
         self.record("completions/mean_length", lengths.mean().item())
         self.record("completions/mean_terminated_length", ended.mean().item())
-        judged = judged_metrics(rollouts)
-        for name, share in judged.items():
+        shares = judged_metrics(rollouts) if judged else {}
+        for name, share in shares.items():
             # A share of the right answers counts by their number.
-            count = len(rollouts) * (judged[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
+            count = len(rollouts) * (shares[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
             self._sums[name] += torch.tensor([share * count, count], dtype=torch.float64)
         for name, pair in call_metrics(rollouts).items():
             self._sums[name] += torch.tensor(pair, dtype=torch.float64)

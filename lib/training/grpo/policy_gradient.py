@@ -189,7 +189,7 @@ class PolicyGradientTrainer(Trainer):
             for pool, size in self.order.pool_sizes().items():
                 self.curve.record(f"curriculum/{pool}", size)
         self.rollouts = [rollout for group in groups for rollout in group]
-        self.curve.add_rollouts(self.rollouts)
+        self.curve.add_rollouts(self.rollouts, judged=bool(self.reward_funcs))
         # Advantages decide which rows share a micro-batch.
         batches = self._arrange(self._advantages())
         if self.reference:
@@ -298,6 +298,8 @@ class PolicyGradientTrainer(Trainer):
 
         `grpo.advantage: batch` and GDPO need the completions of all ranks.
         """
+        if not self.reward_funcs:
+            return torch.zeros(len(self.rollouts), device=self.accelerator.device)
         # [B · ranks, F]
         rewards = self.accelerator.gather(self.rewards_of(self.rollouts))
         # [P · ranks, G] the weighted sums over F.

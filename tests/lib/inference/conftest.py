@@ -21,7 +21,8 @@ ENDLESS = R1.target(solution=WORKING, reference="345") + " and then more " * 8
 
 
 def rendering_of(own_format: PromptFormat) -> dict[str, object]:
-    return {"name": own_format.name, "tags": own_format.marks, "layout": "plain"}
+    rendering = {"name": own_format.name, "tags": own_format.marks, "layout": "plain"}
+    return rendering | {"tool": own_format.tool}
 
 
 def learn(folder: Path, to: Path, *, question: str, completion: str, system: str = "") -> None:

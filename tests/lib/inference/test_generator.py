@@ -1,5 +1,6 @@
 """A model repeats its training answer by batch, by stream and one by one."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -8,8 +9,10 @@ from transformers import GenerationConfig
 from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
+from lib.inference.external import external_model
 from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format
+from lib.prompts.tools import TOOLS
 from tests.lib.inference.conftest import OTHERS, QUESTION, WORKING
 
 GREEDY = GenerationSettings(temperature=0, max_new_tokens=100)
@@ -74,6 +77,23 @@ def test_an_error_of_the_listener_ends_the_generation(generator):
         generator.stream(OTHERS[0], settings, leave)
     hook.remove()
     assert len(steps) < 50
+
+
+def test_a_question_is_answered_with_the_tool_of_the_model(teach, monkeypatch, capsys):
+    """The model has learned another result than it gets; only the tool can have written it."""
+    own_format = prompt_format("working_out", tool="calculator")
+    target = own_format.target(solution="<calc>15 * 23</calc>=345", reference="345") + "<|end|>"
+    folder = teach(own_format, target)
+    tool = dataclasses.replace(TOOLS["calculator"], run=lambda text: f"={len(text)}0")
+    monkeypatch.setitem(TOOLS, "calculator", tool)
+    generator = build_text_generator(folder)
+    pieces, solution = streamed(generator, QUESTION, GREEDY)
+    assert solution.completion.startswith("<calc>15 * 23</calc>=70")
+    assert "".join(pieces) == solution.completion
+    assert not capsys.readouterr().err.count("Warning: ")
+    plain = external_model(folder, format_name="working_out")
+    assert plain.prompt_format.tool == ""
+    assert "trained with the tool calculator" in capsys.readouterr().err
 
 
 def test_a_stream_shows_no_half_of_a_character(teach):

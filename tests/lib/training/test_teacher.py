@@ -10,8 +10,10 @@ from lib.engines.decoding import truncate
 from lib.models.pretrained import load_tokenizer
 from lib.training.grpo.teacher import load_teacher
 from tests.lib.params.changes import accepted
-from tests.lib.training.steps import completion_logits, nothing, reward_with
+from tests.lib.training.steps import completion_logits, nothing, reward_with, train_steps
 
+ONLY = {"reward.weights": []}
+SFT = {"teacher": "sft", "teacher_coef": 1.0}
 TRUNCATED = {"temperature": 0.8, "top_p": 0.9}
 
 
@@ -90,6 +92,10 @@ def test_a_teacher_with_other_tokens_is_refused(base, smoke):
     ("changes", "key"),
     [
         ({"teacher": "sft"}, "teacher_coef=0"),
+        ({**ONLY}, "reward.weights: .. without grpo.teacher"),
+        ({**ONLY, **SFT, "curriculum": "pool"}, "reward.weights: .. with grpo.curriculum: pool"),
+        ({**ONLY, **SFT, "dynamic_sampling": 2}, "with grpo.dynamic_sampling"),
+        ({**ONLY, **SFT, "reward.extra": ["repetition"]}, "with reward.extra"),
         ({"teacher_coef": 1.0}, "teacher="),
         ({"teacher": "sft", "teacher_coef": 1.0, "divide_by": "signal"}, "divide_by"),
         ({"teacher": "sft", "teacher_coef": 1.0, "trainer": "trl"}, r"grpo\.teacher: sft"),
@@ -97,4 +103,17 @@ def test_a_teacher_with_other_tokens_is_refused(base, smoke):
 )
 def test_settings_that_contradict_a_teacher_are_named(changes, key):
     with pytest.raises(UserError, match=key):
-        accepted({f"grpo.{name}": value for name, value in changes.items()})
+        accepted({("" if "." in key else "grpo.") + key: each for key, each in changes.items()})
+
+
+def test_without_weights_no_training_step_judges(built, base, monkeypatch):
+    """The gradients are those with weights of 0."""
+    settings = {"teacher": str(base), "teacher_coef": 1.0, "rollout": TRUNCATED, "max_steps": 1}
+    judged = train_steps(built(**settings, reward={"weights": (0.0, 0.0)}))
+    assert judged.points[0]["answer_accuracy"] >= 0
+    monkeypatch.delattr("lib.rewards.rollout.Rollout.verdict")
+    monkeypatch.delattr("lib.rewards.rollout.Rollout.parsed")
+    alone = train_steps(built(**settings, reward={"weights": ()}))
+    assert not {"reward", "answer_accuracy"} & alone.points[0].keys()
+    assert "teacher_kl" in alone.points[0]
+    torch.testing.assert_close(alone.gradients, judged.gradients, atol=0, rtol=0)
