@@ -46,7 +46,8 @@ def checkout(base, sets, tmp_path, monkeypatch):
     fetched = dataset_repository(**split.place).folder
     (fetched / "main").mkdir(parents=True)
     (fetched / "README.md").write_text(CARD, encoding="utf-8")
-    rows = [row_of("gsm8k", problem) for problem in sets.sft[:16]]
+    worked = [problem for problem in sets.sft if problem.solution]
+    rows = [row_of("gsm8k", problem) for problem in worked[:16]]
     write_jsonl(fetched / "main/train-0.jsonl", rows)
     return tmp_path
 

@@ -124,6 +124,9 @@ class TrackedDetails(TrainerCallback):
 
     def __init__(self, trainer: Any, modules: list[Any], settings: Mapping[str, Any]) -> None:
         self.trainer, self.modules, self.settings = trainer, modules, settings
+        # The config of a caller's open run, over which transformers' callback writes its own.
+        runs = [getattr(module, "run", None) for module in modules]
+        self.own = [dict(run.config) if run else {} for run in runs]
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -132,8 +135,8 @@ class TrackedDetails(TrainerCallback):
         # A resumed run sends the rows after its checkpoint.
         self.num_rows = len(rollout_rows(self.trainer))
         if state.is_world_process_zero:
-            for module in self.modules:
-                config = {**flatten(self.settings, reducer="dot"), **dict(module.config)}
+            for module, own in zip(self.modules, self.own, strict=True):
+                config = {**flatten(self.settings, reducer="dot"), **dict(module.config), **own}
                 module.config.update(config, allow_val_change=True)
 
     def on_log(
