@@ -60,6 +60,8 @@ def conflicts(params: Params) -> Iterator[str]:
         yield "prompt.layout=own: a new tiny model has no chat template; use plain"
     if params.prompt.template_arguments and not is_own:
         yield "prompt.template_arguments: only the model's own template has some: layout own"
+    if params.dpo.init and params.prompt.tool:
+        yield "dpo.init: DPO would learn the tool's results as well; set prompt.tool to ''"
     if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
         yield (
             "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "

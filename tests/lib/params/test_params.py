@@ -165,6 +165,13 @@ PREFERRING = {
         ({"grpo.importance_level": "sequence", "grpo.loss": "reinforce"}, "grpo", "token"),
         ({"grpo.dynamic_sampling_fallback": "train"}, "grpo", "dynamic_sampling_fallback"),
         ({"grpo.dynamic_sampling": 4, "grpo.advantage": "none"}, "grpo", "dynamic_sampling=4"),
+        ({**PREFERRING, "prompt.tool": "calculator"}, "dpo.init", "prompt.tool"),
+        ({"prompt.tool": "calculater"}, "prompt.tool", "did you mean `calculator`?"),
+        (
+            {"grpo.trainer": "trl", "prompt.tool": "calculator"},
+            "grpo.trainer=trl cannot do",
+            "prompt.tool: calculator. Use",
+        ),
         ({"grpo.curriculum_low": 0.9}, "grpo", "curriculum_high=0.875"),
     ],
     ids=str,
