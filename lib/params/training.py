@@ -5,6 +5,7 @@ the settings for sampling and scoring during training.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -408,6 +409,14 @@ class Grpo(Optimisation):
             yield (
                 f"teacher={self.teacher or '(none)'} with teacher_coef={self.teacher_coef:g}; a "
                 "teacher needs a coefficient above 0 (1.0 is usual), and a coefficient a teacher"
+            )
+        # A stage cannot depend on its own output, nor on what is made from it.
+        if Path(self.teacher).name in ("grpo", "dpo", "export") and (
+            Path(self.teacher).parent in (Path(), Path("data/models"))
+        ):
+            yield (
+                f"teacher={self.teacher} is made after GRPO or by it; copy it to a folder of its "
+                "own, such as data/hub/teacher"
             )
         if self.teacher and (self.divide_by == "signal" or is_plugin(self.loss)):
             yield "teacher: needs divide_by: all, and a loss that is no plugin"
