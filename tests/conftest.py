@@ -3,9 +3,11 @@
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,6 +176,36 @@ def in_root(monkeypatch):
     """Make the checkout's root the working directory."""
     monkeypatch.chdir(ROOT)
     yield ROOT
+
+
+@pytest.fixture(scope="session")
+def lm_eval(tmp_path_factory):
+    """Install lm-eval into an environment on top of this one, and return its Python."""
+    folder = tmp_path_factory.mktemp("lm_eval")
+    python, uv = folder / "bin/python", (sys.executable, "-m", "uv")
+    made = run_command(*uv, "venv", "--allow-existing", "--python", sys.executable, folder)
+    assert made.returncode == 0, made.stderr
+    package = ("lm_eval==0.4.13", "--constraints", "requirements/cpu.txt")
+    done = run_command(*uv, "pip", "install", "--python", python, *package)
+    if re.search("Failed to fetch|network connectivity|error sending request", done.stderr):
+        pytest.skip("lm-eval 0.4.13 cannot be installed: the package index cannot be reached")
+    assert done.returncode == 0, done.stderr
+    (site,) = folder.glob("lib/python*/site-packages")
+    ours = sysconfig.get_path("purelib")
+    (site / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    return python
+
+
+def run_lm_eval(python: Path, export: Path, task: str, out: Path) -> Path:
+    """Evaluate a model by its task files; return the folder of the log."""
+    options = (
+        f"--model hf --model_args pretrained=.,dtype=float32 --device cpu --tasks {task} "
+        "--include_path tasks --apply_chat_template --log_samples --output_path"
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(out / "hub")}
+    ran = run_command(python, "-m", "lm_eval", *options.split(), out, cwd=export, **offline)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return out
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,8 @@ ROWS = {
     "rate of problems": "rate of problems",
     "pass@1, spread 1.0": "pass@1, spread 1.0",
     "paired difference, greedy_covered": "paired difference, greedy",
+    "compare-logs, paired difference": "the same by `compare-logs`",
+    "compare-logs, bound ±m": 'its "no difference beyond ±m"',
 }
 """Interval → its name in docs/statistics.md; the others are not shown."""
 

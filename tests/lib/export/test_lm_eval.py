@@ -1,11 +1,7 @@
 """lm-eval (0.4.13) opens an export and comes to the card's own figure."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from importlib.metadata import version
 
 import pytest
 
@@ -16,13 +12,13 @@ from lib.export.model import publish
 from lib.grading import external, grade
 from lib.models.tiny import write_tiny
 from lib.prompts import prompt_format, save_prompt
+from tests.conftest import run_lm_eval
 from tests.lib.inference.conftest import learn
 
 pytestmark = pytest.mark.slow
 
 
-def test_lm_eval_comes_to_the_figure_of_the_card(sets, smoke, tmp_path, monkeypatch):
-    pytest.importorskip("lm_eval", reason="lm-eval is not installed (pip install lm-eval==0.4.13)")
+def test_lm_eval_comes_to_the_figure_of_the_card(lm_eval, sets, smoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own_format, problems = prompt_format("r1_zero"), sets.benchmarks["held_out"][:3]
     base, checkpoint, export = (tmp_path / name for name in ("base", "sft", "export"))
@@ -64,19 +60,7 @@ def test_lm_eval_comes_to_the_figure_of_the_card(sets, smoke, tmp_path, monkeypa
     (figure,) = re.findall(row, (export / "README.md").read_text())
     assert figure == "33.3"
 
-    options = (
-        "--model hf --model_args pretrained=.,dtype=float32 --device cpu --tasks held_out "
-        "--include_path tasks --apply_chat_template --log_samples --output_path ../out"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "lm_eval", *options.split()],
-        cwd=export,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, f"lm-eval {version('lm_eval')}: {ran.stderr[-3000:]}"
+    run_lm_eval(lm_eval, export, "held_out", tmp_path / "out")
     (results,) = (tmp_path / "out").rglob("results*.json")
     theirs = json.loads(results.read_text())["results"]["held_out"]["exact_match,answer"]
     assert f"{100 * theirs:.1f}" == figure
