@@ -86,30 +86,42 @@ def compare_logs(before, after, by):
     return [*compare_scores(mean_scores(before, by), mean_scores(after, by))]
 
 
-def test_differences_and_intervals_agree_with_scipy_and_permutations():
+def test_differences_and_intervals_equal_scipys_on_200_pairs():
     rng = np.random.default_rng(0)
     for _ in range(200):
         before, after = rng.integers(0, 2, (2, 200))
         (found,) = compare_logs(answers(before), answers(after), "id")
         paired = scipy.stats.ttest_rel(after, before)
         assert found.change.difference.value == pytest.approx(after.mean() - before.mean())
-        interval = paired.confidence_interval()
-        assert found.change.interval.low == pytest.approx(interval.low, abs=0.01)
-        assert found.change.interval.high == pytest.approx(interval.high, abs=0.01)
-        # All sign flips of the changed problems: a sign test.
-        changes = (after - before)[after != before]
-        exact = scipy.stats.binomtest(int((changes > 0).sum()), changes.size).pvalue
-        assert found.change.p_value == pytest.approx(exact, abs=0.09)
+        # Bonett and Price (2012): with a loss and a gain of the size of all changes, here 1.
+        padded = [*(after - before), -1, 1]
+        low, high = scipy.stats.norm.interval(0.95, np.mean(padded), np.std(padded) / 202**0.5)
+        interval, usual = found.change.interval, paired.confidence_interval()
+        assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-12)
+        assert (interval.low, interval.high) == pytest.approx(tuple(usual), abs=0.01)
         assert abs(found.change.difference.value) < found.equivalent_within < 0.3
 
 
-def test_a_brute_force_permutation_gives_the_p_value():
-    before, after = [1] * 3 + [0] * 7, [0, 1, 1] + [1] * 7
-    changes = np.subtract(after, before)[[0, *range(3, 10)]]
-    flips = np.array(list(itertools.product([-1, 1], repeat=changes.size)))
-    exact = (abs(flips @ abs(changes)) >= abs(changes.sum())).mean()
-    (found,) = compare_logs(answers(before), answers(after), "id")
-    assert found.change.p_value == pytest.approx(exact, abs=0.05)
+def test_p_values_follow_all_permutations_of_200_pairs():
+    rng = np.random.default_rng(0)
+    flips = {m: np.array(list(itertools.product([-1, 1], repeat=m))) for m in range(6, 15)}
+    is_smaller, num_smaller = [], 0
+    for _ in range(200):
+        num_changed = int(rng.integers(6, 15))
+        chances = [0.05] * 4 + [0.2] * 4
+        changes = rng.choice([-4, -3, -2, -1, 1, 2, 3, 4], num_changed, p=chances) / 4
+        before = [float(change < 0) for change in changes] + [0.0] * 50
+        after = [*(before[:num_changed] + changes), *[0.0] * 50]
+        (found,) = compare_logs(answers(before), answers(after), "id")
+        sums = abs(flips[num_changed] @ changes) - abs(changes.sum())
+        equal = (abs(sums) < 1e-9).mean()
+        exact = (sums > 1e-9).mean() + equal
+        # Half of the permutations that are as far: a normal distribution has no steps.
+        assert found.change.p_value == pytest.approx(exact - equal / 2, abs=0.12)
+        is_smaller.append(found.change.p_value < 0.05)
+        assert not is_smaller[-1] or exact < 0.05
+        num_smaller += exact < 0.05
+    assert sum(is_smaller) >= 0.9 * num_smaller > 50
 
 
 def test_several_samples_of_a_problem_are_one_unit():
