@@ -162,7 +162,8 @@ def _columns(row: Row) -> tuple[Any, ...]:
     outputs = row.get("outputs")
     samples = outputs if isinstance(outputs, list) else [column_value("completion", row)]
     return (
-        row.get("benchmark") or row.get("task") or "",
+        # Our graded rows are greedy or sampled.
+        " ".join(str(row[key]) for key in ("benchmark", "task", "mode") if row.get(key)),
         *(column_value(column, row) for column in ("id", "problem", "reference")),
         [(each, scores) for each in samples],
     )

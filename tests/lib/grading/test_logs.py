@@ -75,6 +75,13 @@ def test_results_of_verifiers_are_read_by_their_columns(tmp_path):
     assert read_log(tmp_path)[1] == [LoggedAnswer("five", "7", "What is 6*7?", "42", "42", 0.5)]
 
 
+def test_greedy_and_sampled_graded_rows_are_kept_apart(tmp_path):
+    row = {"benchmark": "held_out", "problem_id": "p", "problem": "x", "answer_ok": True}
+    write_jsonl(tmp_path / "graded.jsonl", [row | {"mode": "greedy"}, row | {"mode": "sampled"}])
+    _, log = read_log(tmp_path / "graded.jsonl")
+    assert [answer.benchmark for answer in log] == ["held_out greedy", "held_out sampled"]
+
+
 def answers(scores, benchmark="five", ids="q{}"):
     return [
         LoggedAnswer(benchmark, ids.format(n), f"problem {n}", "", "", score)
