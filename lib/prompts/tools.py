@@ -77,7 +77,7 @@ class Tool:
         return result or WRONG
 
 
-_SYMBOL = re.compile(r"\s*(\d+(?:\.\d+)?|[-+*/()])")
+_SYMBOL = re.compile(r"\s*(\d*\.\d+|\d+|[-+*/()])")
 
 
 def calculate(text: str) -> str:
@@ -154,15 +154,19 @@ TOOLS = {
     CALCULATOR: Tool(open="<calc>", close="</calc>", run=calculate, timeout_s=0)
 }
 
+# An expression, perhaps with `x` for times, dollars and thousands, and its value. A comma or a full
+# stop only within a number.
 _EQUATION = re.compile(
-    r"(?<![\w.)])([\d(][-\d+*/(). ]*) ?= ?\$?(-?\d+(?:,\d{3})*(?:\.\d+)?)(?![\d/])"
+    r"(?<![\w.)$])(\$?)((?:[\d(]|\.(?=\d))(?:[-+*/x× ()$\d]|\.(?=\d)|,(?=\d{3}))*) ?= ?"
+    r"\$?(-?(?:\d+(?:,\d{3})*)?(?:\.\d+)?)(?![\d/%])"
 )
+_PLAIN = {ord(","): None, ord("$"): None, ord("x"): "*", ord("×"): "*"}
 
 
 def with_calls(solution: str) -> str:
     """Turn the equations of a solution that the calculator confirms into calls.
 
-    "5 + 7 = 12" -> "<calc>5 + 7</calc>=12"; GSM8K's "$5*3=$15" -> "$<calc>5*3</calc>=15". A
+    "5 + 7 = 12" -> "<calc>5 + 7</calc>=12"; GSM8K's "5 x $6=$30" -> "<calc>5 * 6</calc>=30". A
     solution with calls of its own stays as it is.
     """
     tool = TOOLS[CALCULATOR]
@@ -170,14 +174,15 @@ def with_calls(solution: str) -> str:
         return solution
 
     def call(match: re.Match[str]) -> str:
-        expression, value = match[1].strip(), match[2].replace(",", "")
+        dollar, expression, value = match[1], match[2].translate(_PLAIN).strip(), match[3]
+        try:
+            result, expected = calculate(expression), calculate(value.translate(_PLAIN))
+        except ValueError:
+            return match[0]
         # A bare number is no call.
-        if not re.search(r"[-+*/]", expression):
+        if result != expected or not re.search(r"[-+*/]", expression):
             return match[0]
-        result = tool.result(f"{tool.open}{expression}{tool.close}", name=CALCULATOR)
-        if result != f"={value}":
-            return match[0]
-        return f"{tool.open}{expression}{tool.close}{result}"
+        return f"{dollar}{tool.open}{expression}{tool.close}{result}"
 
     return _EQUATION.sub(call, solution)
 
