@@ -179,7 +179,7 @@ TOOLS: dict[str, tuple[str, Callable[[Row], tuple[Any, ...]]]] = {
             row["input"],
             row["target"],
             # A sample with an error has no score.
-            [(row["output"], [each["value"] for each in (row["scores"] or {}).values()])],
+            [(row["output"]["completion"], [x["value"] for x in (row["scores"] or {}).values()])],
         ),
     ),
     "verifiers": ("env task traces", _verifiers),
