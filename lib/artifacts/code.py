@@ -107,6 +107,7 @@ def _parse(source: bytes) -> tuple[str, frozenset[str]]:
     def plain(node: Any) -> Any:
         """Return a node as nested tuples, without docstrings and other texts as statements.
 
+        Adds the modules that it imports, or names in a text, to `names`.
         Empty fields are left out: another version of Python has others.
         """
         if isinstance(node, list):

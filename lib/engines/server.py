@@ -224,6 +224,7 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
+        """Return an engine on servers that were started with the full weights of `checkpoint`."""
         full = base if is_adapter(checkpoint) else checkpoint
         # The servers load the pretrained weights from disk, which have no embedding rows for tokens
         # added here. A trained checkpoint has them.

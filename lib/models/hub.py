@@ -329,7 +329,8 @@ def fetch(repository: Repository) -> Path:
 def _record(repository: Repository, folder: Path) -> None:
     """Compare downloaded files with the hashes that the Hub names; write hashes, sizes and times.
 
-    The Hub's client keeps each file's ETag: the SHA-256 of a large file, Git's hash of a small one.
+    The Hub's client keeps each file's ETag: the SHA-256 of a large file, Git's hash of a small one;
+    `_digest` computes the one that is as long.
 
     Raises:
         UserError: a file has another hash.

@@ -165,7 +165,8 @@ def parse_section(
     Args:
         origin: name of the source of `content`, for messages.
         above: the keys in params.yaml that lead to the section, for messages; () for all of it.
-        inherited: places of values from another section, which reports their faults.
+        inherited: places of values that were copied from another section: that one's check reports
+            their faults.
 
     Raises:
         UserError: one line for each problem.

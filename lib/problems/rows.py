@@ -259,8 +259,9 @@ def read_parquet_rows(
     A file that cannot be read gives one row with a fault, and no other.
 
     Args:
-        columns: the columns to read, in any case; the others are None in every row. () reads all.
-        ends: True for the rows of the last batch only.
+        columns: those to read, upper or lower case; the others are None in every row. () reads
+            all.
+        ends: True for the last `NUM_LAST` rows only.
     """
     from pyarrow import ArrowException, parquet, types
 

@@ -351,7 +351,10 @@ def checkpoint_path(variant: str, experiment: Experiment) -> str:
 def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
     """Run an experiment in a copy of the checkout (--temp); return the seconds it took.
 
-    Its measurements are written to `scratch`, together with the identity that `_stored` checks.
+    Its measurements are written to `scratch`, with what they hold for: `_stored` compares it.
+
+    Args:
+        state: hash of code, params and data of the last run (`_lock_hash`).
 
     Raises:
         UserError: the experiment failed, or was not started because the study is ending.

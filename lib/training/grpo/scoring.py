@@ -172,7 +172,11 @@ class Scorer:
         batch: MicroBatch,
         teacher: TeacherStates | None,
     ) -> TokenScores:
-        """Run the model on `inputs`, and return the scores of the completions' tokens, [b, T]."""
+        """Run the model on `inputs`, and return the scores of the completions' tokens, [b, T].
+
+        From whole logits, or for many of them in chunks (`score_labels`), in which a teacher's
+        distribution is compared too.
+        """
         length = batch.completion_ids.shape[1]
         # From the prompt's last token on. The logits of the last position are not sliced off, which
         # would copy all of them; instead the labels get one more column.

@@ -87,7 +87,7 @@ class Limits:
         dtype: str = "bfloat16",
         advantage: str = "group",
     ) -> "Limits":
-        """Return the limits for a reward stack, a completion length and a precision.
+        """Return the limits of the warning signs for a reward, a completion length and a precision.
 
         Args:
             dtype: of the engine's computation, "float32", "float16" or "bfloat16".
