@@ -500,7 +500,8 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "words": templated("words", _are_words),
-    "hidden": templated("hidden", lambda case: case.value is not None and not case.asks_rounding),
+    # Not 0: 99 % of 0 is 0.
+    "hidden": templated("hidden", lambda case: case.value and not case.asks_rounding),
     "published": _joined(
         templated("published", _is_formula), templated("empty boxes", _is_formula, is_text=True)
     ),

@@ -34,6 +34,7 @@ def is_right(text, reference):
 FORMULAS = [
     *ROWS,
     FRACTION,
+    ("What is 3 - 3?", "0"),
     ("Expand 3(x + 1) - 2.", "3x + 1"),
     ("Where does the line meet the axis?", "(2, -3)"),
     ("For which x?", r"[1, 4) \cup (7, \infty)"),
