@@ -249,7 +249,7 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny):
 @pytest.mark.parametrize(
     ("preset", "changes", "size", "words"),
     [
-        ("s3-cs336", {}, 16, ["sft needs about 22.2 GiB", "lower sft."]),
+        ("s3-cs336", {}, 16, ["sft needs about 18.4 GiB", "lower sft."]),
         # 4.02 billion weights in float32, and the memory to generate with them.
         ("s0-qwen3-4b", {}, 18, ["export needs about 17.8 GiB", "on the CPU"]),
         # It trains in 10.4 GiB, and the sleeping vLLM beside it keeps 1 GiB.
