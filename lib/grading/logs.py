@@ -196,13 +196,17 @@ def regrade(
     """Judge each completion by the verifier; also return those that the tool scored otherwise.
 
     Args:
-        references: id or problem's text -> row whose reference and problem count before a log's.
+        references: problem's text or id -> row whose reference and problem count before a log's.
     """
     judged, disagreements = [], []
     for answer in answers:
-        if known := references.get(answer.id) or references.get(answer.problem):
-            problem = known.problem or answer.problem
-            answer = answer._replace(reference=known.reference, problem=problem)
+        known = references.get(answer.problem) or references.get(answer.id)
+        # Another benchmark may have the same id.
+        if known and (not known.problem or answer.problem in ("", known.problem)):
+            answer = answer._replace(
+                reference=known.reference or answer.reference,
+                problem=known.problem or answer.problem,
+            )
         score = None
         if answer.reference and answer.completion:
             extracted = extract_answer(answer.completion)

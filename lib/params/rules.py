@@ -238,6 +238,8 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
     One more, for any backend, is on a cast output layer with an adapter.
     """
     model, shared = params.model, _on_policy_weights(params)
+    if model.backend == "unsloth" and params.grpo.teacher and params.grpo.teacher_kl == "full":
+        yield "grpo.teacher_kl=full: not with model.backend=unsloth; use sampled"
     casts = params.grpo.cast_lm_head_to_fp32
     if casts and "lm_head" in model.lora.target_modules:
         yield (

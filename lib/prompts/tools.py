@@ -57,9 +57,12 @@ class Tool:
             try:
                 with guarded(name, inputs=repr(call)):
                     try:
-                        results.append(self.run(call))
+                        result = self.run(call)
                     except ValueError:
-                        results.append(WRONG)
+                        result = WRONG
+                    if not isinstance(result, str):
+                        raise TypeError(f"a result is text, not {result!r}")
+                    results.append(result)
             except UserError as fault:
                 results.append(fault)
 
@@ -157,7 +160,7 @@ TOOLS = {
 # An expression, perhaps with `x` for times, dollars and thousands, and its value. A comma or a full
 # stop only within a number.
 _EQUATION = re.compile(
-    r"(?<![\w.)$])(\$?)((?:[\d(]|\.(?=\d))(?:[-+*/x× ()$\d]|\.(?=\d)|,(?=\d{3}))*) ?= ?"
+    r"(?<![\w.)$])(\$?)((?:[\d(]|\.(?=\d))(?:[-+*/x× ()$\d]|\.(?=\d)|,(?=\d{3})){0,99}) ?= ?"
     r"\$?(-?(?:\d+(?:,\d{3})*)?(?:\.\d+)?)(?![\d/%])"
 )
 _PLAIN = {ord(","): None, ord("$"): None, ord("x"): "*", ord("×"): "*"}
@@ -173,15 +176,20 @@ def with_calls(solution: str) -> str:
     if tool.close in solution:
         return solution
 
+    num_calls = 0
+
     def call(match: re.Match[str]) -> str:
+        nonlocal num_calls
         dollar, expression, value = match[1], match[2].translate(_PLAIN).strip(), match[3]
         try:
             result, expected = calculate(expression), calculate(value.translate(_PLAIN))
         except ValueError:
             return match[0]
-        # A bare number is no call.
-        if result != expected or not re.search(r"[-+*/]", expression):
+        # A bare number is no call; a call beyond the limit would be a wrong one.
+        confirmed = result == expected and re.search(r"[-+*/]", expression)
+        if not confirmed or num_calls == tool.max_calls:
             return match[0]
+        num_calls += 1
         return f"{dollar}{tool.open}{expression}{tool.close}{result}"
 
     return _EQUATION.sub(call, solution)

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 from lib.core.errors import UserError
@@ -14,6 +16,9 @@ from lib.stats.estimates import Z
 
 Scores = Mapping[str, Mapping[str, float]]
 """Benchmark -> problem -> mean score of its completions."""
+
+_READING = re.compile(r" \([^()]*\)$| (greedy|sampled)$")
+"""Filter or mode at the end of a benchmark's name: the same problems, read or sampled otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +84,8 @@ def compare_scores(before: Scores, after: Scores, logs: str = "") -> Iterator[Lo
             f"{logs}: no problem has a score in both; pair by something else: --by id, text or "
             "order; or judge the answers: --grade"
         )
-    if len(parts) > 1:
-        one, two = (
-            {f"{name}\0{key}": x for name, sides in parts.items() for key, x in sides[n].items()}
-            for n in (0, 1)
-        )
-        parts["all"] = one, two
+    if len({_READING.sub("", name) for name in parts}) > 1:
+        parts["all"] = _over_all(before, names), _over_all(after, names)
     for name, (old, new) in parts.items():
         shared = [key for key in old if key in new]
         old_shared, new_shared = ({key: side[key] for key in shared} for side in (old, new))
@@ -97,6 +98,15 @@ def compare_scores(before: Scores, after: Scores, logs: str = "") -> Iterator[Lo
             len(old) - len(shared),
             len(new) - len(shared),
         )
+
+
+def _over_all(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    """Return a score for each problem of all benchmarks; the mean over its filters and modes."""
+    readings = defaultdict(list)
+    for name in names:
+        for key, score in scores[name].items():
+            readings[f"{_READING.sub('', name)}\0{key}"].append(score)
+    return {key: fmean(each) for key, each in readings.items()}
 
 
 def adjusted(comparisons: Sequence[LogComparison]) -> list[LogComparison]:

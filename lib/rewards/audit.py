@@ -32,7 +32,9 @@ def attempts(
     yield "only the format's tags", "".join(written_in.marks)
     yield "all numbers of the problem", " ".join(re.findall(r"\d+", problem.problem))
     yield "a very long text", "so we think again, " * 200
-    is_right = functools.partial(is_equivalent, reference=problem.reference)
+    is_right = functools.partial(
+        is_equivalent, reference=problem.reference, problem=problem.problem
+    )
     if not is_right(answer="5"):
         yield "The answer is 5", "The answer is 5"
     if not is_right(answer=other.reference):

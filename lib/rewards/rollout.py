@@ -234,21 +234,20 @@ def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return {ANSWER_ACCURACY: len(steps) / len(rollouts), **shares}
 
 
-def call_metrics(rollouts: Sequence[Rollout]) -> dict[str, tuple[int, int]]:
+def call_metrics(rollouts: Sequence[Rollout], *, judged: bool = True) -> dict[str, tuple[int, int]]:
     """Return shares of a tool's calls as (sum, count), by column of the curve; {} without a tool.
 
     `calls/mean` is a completion's number of calls, `calls/wrong` the share of wrong calls,
-    `calls/right` the share of the right answers with a call.
+    `calls/right` the share of the right answers with a call, if rollouts are `judged`.
     """
     if not any(rollout.prompt_format.tool for rollout in rollouts):
         return {}
     calls, wrong = map(sum, zip(*(rollout.calls for rollout in rollouts), strict=True))
-    right = [rollout.calls[0] > 0 for rollout in rollouts if rollout.answer_ok]
-    return {
-        "calls/mean": (calls, len(rollouts)),
-        "calls/wrong": (wrong, calls),
-        "calls/right": (sum(right), len(right)),
-    }
+    shares = {"calls/mean": (calls, len(rollouts)), "calls/wrong": (wrong, calls)}
+    if judged:
+        right = [rollout.calls[0] > 0 for rollout in rollouts if rollout.answer_ok]
+        shares["calls/right"] = sum(right), len(right)
+    return shares
 
 
 @dataclasses.dataclass(frozen=True)

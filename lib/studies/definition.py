@@ -100,6 +100,9 @@ class Study(Section):
                 yield f"comparisons: {each.name}: `{each.expect}` is tested against 0, no `margin`"
         names = list(self.variants)
         for number, (name, variant) in enumerate(self.variants.items()):
+            for key, value in variant.params.items():
+                if not isinstance(value, str) and VARIANT in str(value):
+                    yield f"variants.{name}: {key}: write `{VARIANT}…` as the value of a dotted key"
             for key, other in variant.inputs.items():
                 # Only one above: no variant can then need itself.
                 if other not in names[:number]:

@@ -91,7 +91,7 @@ class Curve:
             # A share of the right answers counts by their number.
             count = len(rollouts) * (shares[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
             self._sums[name] += torch.tensor([share * count, count], dtype=torch.float64)
-        for name, pair in call_metrics(rollouts).items():
+        for name, pair in call_metrics(rollouts, judged=judged).items():
             self._sums[name] += torch.tensor(pair, dtype=torch.float64)
         # Means over the completions scored in one call, of the first sampling or a refill: a call
         # counts by the number of its completions in training.

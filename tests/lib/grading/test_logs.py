@@ -56,6 +56,16 @@ def test_logs_without_scores_are_judged_by_references(log, samples):
     assert disagreements == []
 
 
+def test_a_reference_of_another_benchmark_with_the_same_id_does_not_count():
+    row = LoggedAnswer("two", "0", "What is 2 + 3?", "5", "The answer is 5", None)
+    for known in (
+        row._replace(problem="What is 1 + 1?", reference="2"),
+        row._replace(reference=""),
+    ):
+        (judged,), _ = regrade([row], {"0": known})
+        assert (judged.reference, judged.score) == ("5", 1)
+
+
 def test_the_verifier_names_answers_that_a_tool_scored_otherwise():
     _, disagreements = regrade(read_log(LOGS / "inspect_a.eval")[1], {})
     # "It is 5/2" for 2.5: the tool compares texts.
@@ -162,6 +172,20 @@ def test_benchmarks_are_compared_apart_and_together_with_holm():
     p_values = [each.change.p_value for each in found]
     assert found[0].p_holm == pytest.approx(min(1, 3 * min(p_values)))
     assert [each.verdict.split()[0] for each in found] == ["better", "no", "better"]
+
+
+def test_a_problem_counts_once_however_many_filters_read_it():
+    def read(scores):
+        names = ("math (strict-match)", "math (flexible-extract)", "other")
+        return [each for name in names for each in answers(scores, name)]
+
+    *_, together = compare_logs(read([0, 0, 1, 1]), read([1, 0, 1, 1]), "id")
+    assert (together.benchmark, together.before.n) == ("all", 8)
+    rows = [each for each in read([0, 1]) if each.benchmark != "other"]
+    assert [each.benchmark for each in compare_logs(rows, rows, "id")] == [
+        "math (strict-match)",
+        "math (flexible-extract)",
+    ]
 
 
 def test_rewards_beyond_0_and_1_are_no_rates():

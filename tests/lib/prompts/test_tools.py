@@ -128,3 +128,14 @@ def test_a_solution_with_another_result_is_refused():
     assert num_calls("<calc>1+</calc>=?", "calculator") == (1, 1)
     with pytest.raises(UserError, match=r"prompt\.tool"):
         prompt_format("xml", tool="abacus")
+
+
+def test_a_solution_has_no_more_calls_than_the_tool_runs():
+    text = with_calls("\n".join(f"{n} + 1 = {n + 1}" for n in range(20)))
+    assert text.count("</calc>") == TOOLS["calculator"].max_calls
+    assert "".join(part for part, _ in spans(text, "calculator")) == text
+
+
+def test_a_tool_that_returns_no_text_is_named():
+    with pytest.raises(UserError, match=r"mine: .*a result is text, not 5"):
+        Tool(open="<", close=">", run=lambda text: 5).result("<1>", name="mine")

@@ -183,6 +183,15 @@ def test_a_variants_values_are_set_after_its_presets():
     ("changes", "key"),
     [
         ({"seeds": (0, 1, 1)}, "seeds"),
+        (
+            {
+                "variants": {
+                    "a": {"checkpoint": "sft"},
+                    "b": {"checkpoint": "sft", "params": {"grpo": {"teacher": "variant:a"}}},
+                }
+            },
+            "dotted key",
+        ),
         ({"variants": {"b": TAUGHT["distilled"], "control": {"checkpoint": "sft"}}}, "above it"),
         ({"comparisons": ({"before": "sft", "after": "gpro", "expect": "better"},)}, "`gpro`"),
         ({"variants": {"a": {"checkpoint": "last"}, "b": {"checkpoint": "sft"}}}, "checkpoint"),
