@@ -299,6 +299,7 @@ class VllmEngine(VllmBase):
 
     facts = ENGINES["vllm"]
     _adapter: Any = None
+    _awake = True
 
     def __init__(
         self,
@@ -312,7 +313,7 @@ class VllmEngine(VllmBase):
         sleeps: bool = False,
     ) -> None:
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
-        self._sleeps, self._awake = sleeps, True
+        self._sleeps = sleeps
         # vLLM's `LLM`, None after `close`; and the number of its GPU, None for the current one.
         self._llm, self._gpu = llm, gpu
         self._among_ranks = among_ranks
