@@ -144,6 +144,9 @@ class VllmBase(Engine):
             requests: of each prompt, as `_answer` took them.
         """
         groups = [list(group) for group in answers]
+        # The part of each completion that was sampled last.
+        parts = [list(group) for group in answers]
+        (_, close) = tool_tags(sampling.tool)
         # Rows and columns of completions that may end with a call.
         places = [(row, column) for row, group in enumerate(groups) for column in range(len(group))]
         while places:
@@ -153,7 +156,10 @@ class VllmBase(Engine):
                 # Only a call's end is no stop string of the request.
                 if one.finish != "stop" or any(stop in one.text for stop in sampling.stop_strings):
                     continue
-                forced = result_tokens(self.tokenizer, one.text, sampling.tool)
+                # vLLM's text of a request may begin with a piece of its prompt, and so with the end
+                # of an earlier call: this part then goes on without a result.
+                closes = close in self.tokenizer.decode(list(parts[row][column].token_ids))
+                forced = result_tokens(self.tokenizer, one.text, sampling.tool) if closes else []
                 room = request["max_tokens"] - len(one.token_ids) - len(forced)
                 # A result that does not fit is left out whole.
                 result = _forced(forced if room >= 0 else [])
@@ -168,6 +174,7 @@ class VllmBase(Engine):
             rest = self._answer(texts, more, sampling) if texts else []
             for (row, column), (part,) in zip(waiting, rest, strict=True):
                 groups[row][column] = self._joined(groups[row][column], part, sampling)
+                parts[row][column] = part
             places = waiting
         return groups
 

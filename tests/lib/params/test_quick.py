@@ -12,7 +12,7 @@ from lib.params.load import QUICK_ROWS, QUICK_STEPS, doubts
 
 compose_preset = functools.cache(compose)
 
-PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
+PRESETS = [name for name in preset_names() if name[0] in "rs" and name != "smoke"]
 
 KEPT = {
     "model": None,
@@ -99,7 +99,7 @@ def test_another_model_leaves_a_preset_its_form(name):
     other = parse_params(YAML(typ="safe").load(text), origin=name).flat()
     changed = {key for key, value in own.flat().items() if other[key] != value}
     exchanged = {"model.name", "model.revision", "model.backend", "model.attention"}
-    lengths = {"model.max_seq_length", "rollout.device"} | {
+    lengths = {"model.max_seq_length", "rollout.device", "evaluate.overrides"} | {
         f"{section}.{key}"
         for section in ("validation", "rollout", "evaluate")
         for key in ("engine", "max_new_tokens")
