@@ -28,9 +28,9 @@ def most(params: Params, memory: int) -> float:
 @pytest.mark.parametrize(
     ("name", "card", "checkpointing", "sizes"),
     [
-        (S1, 24, True, {"grpo": 16}),
-        (S1, 80, False, {"grpo": 16}),
-        ("s3-cs336", 141, False, {"sft": 4, "grpo": 8}),
+        (S1, 24, True, {"grpo": 32}),
+        (S1, 80, False, {"grpo": 32}),
+        ("s3-cs336", 141, False, {"sft": 4, "grpo": 16}),
         ("s4-gsm8k-lora", 16, True, {"grpo": 16}),
     ],
 )
@@ -73,7 +73,7 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     arguments = [S1, "--fit"]
     refused = CliRunner().invoke(preset.main, arguments)
     assert "--card=24" in refused.output
-    for card, size in (("80", 16), ("24", 16)):  # over its own file too, and without --fit
+    for card, size in (("80", 32), ("24", 32)):  # over its own file too, and without --fit
         done = CliRunner().invoke(preset.main, [arguments[0], f"--card={card}"])
         assert done.exit_code == 0, done.output
         params = load_params(Path("params.yaml"))

@@ -42,6 +42,9 @@ class Script:
     def sync(self, policy) -> str:
         return next(self._versions)
 
+    def rest(self) -> None:
+        pass
+
     def close(self): ...
 
     def _completion(self, prompt: Sequence[int], number: int) -> GeneratedCompletion:

@@ -39,8 +39,9 @@ def test_shares_by_evidence_are_of_all_right_answers(built):
     name = "reward/decided_by/numeric"
 
     def close_step(*steps):
+        form = SimpleNamespace(tool="")
         verdicts = [SimpleNamespace(decided_by=step) for step in steps]
-        common = {"num_tokens": 3, "truncated": False, "metrics": {}}
+        common = {"num_tokens": 3, "truncated": False, "metrics": {}, "prompt_format": form}
         curve.add_rollouts(
             [
                 SimpleNamespace(
