@@ -4,7 +4,6 @@ import math
 from types import SimpleNamespace
 
 import psutil
-import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
@@ -50,7 +49,9 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(monkeypatch, cap
 
 
 def test_memory_and_speed_are_measured_in_bytes_and_operations():
-    assert peak_memory() == pytest.approx(psutil.Process().memory_info().rss, rel=0.9)
+    # Linux counts resident pages with a delay, hence the 0.9.
+    rss, total = psutil.Process().memory_info().rss, psutil.virtual_memory().total
+    assert 0.9 * rss < peak_memory() < total
     model = torch.nn.Linear(2, 2)
     assert 1e8 < matmul_speed(model) < 1e16
 
