@@ -297,8 +297,8 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
 
 def result_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, tool: str) -> list[int]:
     """Return the tokens of the result of the call that ends `text`, [] without a tool."""
-    found = find_tool(tool)
-    result = found.result(text, name=tool) if found else ""
+    definition = find_tool(tool)
+    result = definition.result(text, name=tool) if definition else ""
     return list(tokenizer(result, add_special_tokens=False)["input_ids"])
 
 

@@ -29,7 +29,8 @@ from lib.core.errors import UserError
 from lib.core.process import require
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.serve import weights_layout
-from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase
+from lib.engines.vllm import AT_A_TIME
+from lib.engines.vllm_base import FIRST, UNFINISHED, VllmBase
 from lib.models import compat
 from lib.models.files import is_adapter
 from lib.models.load import has_added_rows, load_merged, read_dtype

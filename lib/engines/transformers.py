@@ -26,7 +26,8 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.decoding import Endings, Rows, base_model, can_decode, decode, end_tokens
+from lib.engines.decoding import Rows, base_model, can_decode, decode
+from lib.engines.endings import Endings, end_tokens
 from lib.models.load import load_merged, max_positions, rope_switch
 from lib.models.pretrained import load_tokenizer
 from lib.models.unsloth import is_unsloth

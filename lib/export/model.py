@@ -24,7 +24,7 @@ from lib.artifacts.problems import read_benchmarks
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
 from lib.engines.base import Sampling, encode
-from lib.engines.decoding import end_tokens
+from lib.engines.endings import end_tokens
 from lib.engines.transformers import TransformersEngine
 from lib.export.card import model_card
 from lib.export.harness import write_task

@@ -31,6 +31,9 @@ KEPT = ("config.json", "generation_config.json", LICENSE)
 PADDING = ("<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "[PAD]")
 """Tokens that a tokenizer without a padding token may have for it; else its EOS pads."""
 
+DAY = "the day it is"
+"""Text in the place of the date, to see if a template prints it."""
+
 # Embedding rows of added tags are computed again at every load, so they are not saved; without this
 # setting peft asks the Hub about them. TRL keeps a frozen copy of the adapter in the same model, as
 # the reference policy; it is not saved either.
@@ -110,25 +113,64 @@ def keep_own_template(
     """Fix the arguments of a tokenizer's own chat template, and make the end of its turns EOS.
 
     The arguments become a part of the template, so that training, evaluation, servers and an export
-    render the same. A prompt and its SFT target are then the template's rendering of the whole
-    conversation, up to the token that ends the answer.
+    render the same.
 
     Args:
         system: the system prompt; '' for none.
         arguments: names that the template reads.
 
     Raises:
-        UserError: there is no template, it refuses the system message, prints the day, adds text to
-            an answer, or ends an answer with no token of its own.
+        UserError: there is no template, it refuses the system message, prints the day, changes an
+            answer, or ends it with no token of its own.
     """
     if not isinstance(tokenizer.chat_template, str):
         raise UserError("has no chat template; use plain, chatml or llama3")
     fixed = (f"{{%- set {name} = {json.dumps(each)} -%}}" for name, each in arguments.items())
     tokenizer.chat_template = "".join((*fixed, tokenizer.chat_template))
+    rendered, target, whole = _own_rendering(tokenizer, prompt_format, system)
+    if DAY in rendered:
+        raise UserError(
+            "prints the day, and prompts would differ from day to day; name one, such as "
+            "template_arguments: {date_string: 26 Jul 2024}"
+        )
+    if target not in whole:
+        raise UserError(f"changes an answer to {whole[-40:]!r}; use plain, chatml or llama3")
+    ends = tokenizer(whole.rpartition(target)[2], add_special_tokens=False)["input_ids"]
+    if not ends or ends[0] not in tokenizer.added_tokens_decoder:
+        raise UserError("ends an answer with no token of its own; use plain, chatml or llama3")
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0])
+
+
+def check_own_targets(
+    tokenizer: PreTrainedTokenizerBase, prompt_format: PromptFormat, system: str
+) -> None:
+    """Check that prompt and SFT target are the own template's rendering of the conversation.
+
+    Reinforcement needs the prompt alone: a template may open the reasoning in it, which a solution
+    does not close.
+
+    Raises:
+        UserError: the template adds text to an answer, or leaves some of the prompt out.
+    """
+    rendered, target, whole = _own_rendering(tokenizer, prompt_format, system)
+    expected = rendered + target
+    if not whole.startswith(expected):
+        pairs = enumerate(zip(expected, whole, strict=False))
+        same = next((at for at, (ours, theirs) in pairs if ours != theirs), len(whole))
+        raise UserError(
+            f"prompt.layout=own: the model renders an answer with {whole[same:][:40]!r}, and SFT "
+            f"has {expected[same:][:40]!r}; try template_arguments: {{enable_thinking: false}}, or "
+            "sft.num_epochs: 0"
+        )
+
+
+def _own_rendering(
+    tokenizer: PreTrainedTokenizerBase, prompt_format: PromptFormat, system: str
+) -> tuple[str, str, str]:
+    """Return an example's prompt, its SFT target, and both as one conversation."""
     question = conversation("What is 2 + 3?", system=system)
     target = prompt_format.target(solution="2 + 3 = 5", reference="5")
-    day = "the day it is"
-    options: dict[str, Any] = {"tokenize": False, "strftime_now": lambda _: day}
+    options: dict[str, Any] = {"tokenize": False, "strftime_now": lambda _: DAY}
     answered = [*question, {"role": "assistant", "content": target}]
     try:
         with bounded_rendering(tokenizer.name_or_path, 2):
@@ -139,23 +181,7 @@ def keep_own_template(
     except jinja2.TemplateError as error:
         hint = "; try prompt.system: ''" if system else ""
         raise UserError(f"refuses the prompt: {error}{hint}") from error
-    if day in rendered:
-        raise UserError(
-            "prints the day, and prompts would differ from day to day; name one, such as "
-            "template_arguments: {date_string: 26 Jul 2024}"
-        )
-    expected = rendered + target
-    if not whole.startswith(expected):
-        pairs = enumerate(zip(expected, whole, strict=False))
-        same = next((at for at, (ours, theirs) in pairs if ours != theirs), len(whole))
-        raise UserError(
-            f"renders an answer with {whole[same:][:40]!r}, and training has "
-            f"{expected[same:][:40]!r}; try template_arguments: {{enable_thinking: false}}"
-        )
-    ends = tokenizer(whole.removeprefix(expected), add_special_tokens=False)["input_ids"]
-    if not ends or ends[0] not in tokenizer.added_tokens_decoder:
-        raise UserError("ends an answer with no token of its own; use plain, chatml or llama3")
-    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0])
+    return rendered, target, whole
 
 
 def save_policy(

@@ -12,10 +12,12 @@ from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.models.load import trainable_policy
 from lib.models.pretrained import load_tokenizer
+from lib.models.save import check_own_targets
 from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
+from lib.prompts.template import OWN
 from lib.prompts.tools import spans
 from lib.training.phase.console import ProgressLines
 from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
@@ -101,7 +103,12 @@ def sft_dataset(
 
     Args:
         system: text of the system message; '' for none.
+
+    Raises:
+        UserError: the model's own template renders the target in another way.
     """
+    if prompt_format.layout is OWN:
+        check_own_targets(tokenizer, prompt_format, system)
     rows = []
     prompts = encode(tokenizer, [conversation(each.problem, system=system) for each in problems])
     for problem, prompt_ids in zip(problems, prompts, strict=True):

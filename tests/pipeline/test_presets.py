@@ -11,13 +11,15 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+import trl
 from peft import PeftModel
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json
+from lib.engines.base import encode
 from lib.export import model as exporting
 from lib.export.reload import read_forms
-from lib.params import compose_preset, preset_params
+from lib.params import compose_preset, model_shapes, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.validation import Validator
@@ -28,6 +30,8 @@ from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trai
 from tests.pipeline.systems import SYSTEMS
 
 ATTENTION_AND_MLP = {f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")}
+GENERATION = ("validation", "rollout", "evaluate")
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "stop_strings")
 
 
@@ -46,9 +50,13 @@ def checkout(request, tmp_path, monkeypatch):
 
 
 def lay_out_checkout(
-    content: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *, architecture: str
+    content: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, **model: Any
 ) -> None:
-    """Make `content` run on a CPU without a network; `folder` becomes the working directory."""
+    """Make `content` run on a CPU without a network; `folder` becomes the working directory.
+
+    Args:
+        model: see `write_model`.
+    """
     small = preset_params("smoke").prepare.synthetic
     sets = synthetic_sets(small.model_copy(update={"num_sft": 60, "bare_answer_rate": 0.0}), seed=0)
     worked = [problem for problem in sets.sft if problem.solution]
@@ -63,9 +71,9 @@ def lay_out_checkout(
     write_snapshot(
         folder / "hub",
         name=content["model"]["name"],
-        architecture=architecture,
         texts=["Tom has 3 apples and 4 pears. How many has he in all?", "3 + 4 = 7"],
         commit=revision,
+        **model,
     )
     content["model"]["backend"] = "transformers"
     # The tiny tokenizer needs more tokens for a prompt than the real one.
@@ -144,6 +152,53 @@ def test_a_system_runs_as_itself(preset, checkout, monkeypatch):
     assert config["model_type"] == expected["architecture"]
     assert f"| {name}" in Path("reports/report.md").read_text("utf-8")
     assert Path("reports/report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("preset", "template", "turn_tokens"),
+    [
+        ("recipe-lora-gsm8k", "qwen2_5", ["<|im_start|>", "<|im_end|>"]),
+        (
+            "recipe-1.5b",
+            "deepseek_r1_distill",
+            ["<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"],
+        ),
+        ("recipe-qwen3", "qwen3", ["<|im_start|>", "<|im_end|>"]),
+    ],
+)
+def test_a_recipe_runs_from_data_to_report(preset, template, turn_tokens, tmp_path, monkeypatch):
+    """With TRL's copy of the model's own template."""
+    own = preset_params(preset)
+    content = YAML(typ="safe").load(compose_preset(preset))
+    content["grpo"] |= {"max_steps": 2, "prompts_per_step": 4, "micro_batch_size": 4}
+    content["model"]["max_seq_length"] = 512
+    for section in (*content["evaluate"]["overrides"], *map(content.get, GENERATION)):
+        section["max_new_tokens"] = 32
+    content["evaluate"] |= {"num_samples": 2, "checkpoints": ["grpo"]}
+    lay_out_checkout(
+        content,
+        tmp_path,
+        monkeypatch,
+        architecture=model_shapes()[own.model.name]["model_type"],
+        chat_template=(TEMPLATES / f"{template}.jinja").read_text("utf-8"),
+        turn_tokens=turn_tokens,
+    )
+    trainers = trainers_of_stages(monkeypatch)
+    for stage in ("prepare", "sft", "grpo"):
+        run(stage)
+    trainer = trainers["grpo"]
+    assert trainer.state.global_step == 2
+    assert isinstance(trainer.model, PeftModel) == bool(own.model.lora.rank)
+    assert [reward.__name__ for reward in trainer.reward_funcs] == ["boxed"]
+    tokenizer = trainer.processing_class
+    (ids,) = encode(tokenizer, [trainer.problems[0]["prompt"]])
+    assert "\\boxed" in tokenizer.decode(ids)
+    evaluate("grpo")
+    grade("grpo")
+    export("grpo")
+    run("report")
+    assert set(own.evaluate.benchmarks) <= set(read_json(metrics_of("grpo")))
 
 
 def _check_policy(trainer: Any, expected: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.transformers import TransformersEngine
-from lib.engines.vllm import VllmBase
+from lib.engines.vllm_base import VllmBase
 from lib.models.load import load_merged
 from lib.models.pretrained import load_tokenizer
 from lib.prompts.tools import TOOLS

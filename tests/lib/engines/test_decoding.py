@@ -7,7 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.core.errors import UserError
-from lib.engines.decoding import Endings, can_decode, sample
+from lib.engines.decoding import can_decode, sample
+from lib.engines.endings import Endings
 from lib.engines.transformers import TransformersEngine
 from lib.models.pretrained import load_tokenizer
 from tests.lib.engines.contract import greedy, random_sampling

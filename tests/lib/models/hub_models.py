@@ -1,6 +1,6 @@
 """Tiny random models in the Hub's layout, one for each architecture of the presets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,25 @@ def two_ropes(*, switch: int, **changes: int) -> PreTrainedModel:
     return random_model("phi3", **shape | heads | changes, **first, rope_parameters=rope)
 
 
-def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -> Path:
-    """Write a random model and a tokenizer without prompt format, as in a Hub snapshot."""
+def write_model(
+    folder: Path,
+    *,
+    architecture: str,
+    texts: Iterable[str] = (),
+    chat_template: str = "{{ 'its own' }}",
+    turn_tokens: Sequence[str] = (),
+) -> Path:
+    """Write a random model and a tokenizer without prompt format, as in a Hub snapshot.
+
+    Args:
+        turn_tokens: special tokens of the template; the last one is EOS.
+    """
     tokenizer = train_tokenizer(
-        [*texts, "Tom has 3 apples."], vocab_size=420, marks=(), chat_template="{{ 'its own' }}"
+        [*texts, "Tom has 3 apples."], vocab_size=420, marks=(), chat_template=chat_template
     )
+    if turn_tokens:
+        special = {"additional_special_tokens": [*turn_tokens], "eos_token": turn_tokens[-1]}
+        tokenizer.add_special_tokens(special)
     if architecture == "llama":
         tokenizer.add_special_tokens({"bos_token": "<|begin_of_text|>"})
         tokenizer.add_tokens(["<|finetune_right_pad_id|>"], special_tokens=True)
@@ -69,11 +83,9 @@ def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -
     return folder
 
 
-def write_snapshot(
-    cache: Path, *, name: str, architecture: str, texts: Iterable[str] = (), commit: str = COMMIT
-) -> Path:
-    """Write the model as a downloaded commit in the Hub's cache; return the snapshot's folder."""
+def write_snapshot(cache: Path, *, name: str, commit: str = COMMIT, **model: Any) -> Path:
+    """Write a model as a downloaded commit in the Hub's cache; return the snapshot's folder."""
     repository = cache / f"models--{name.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
-    return write_model(repository / "snapshots" / commit, architecture=architecture, texts=texts)
+    return write_model(repository / "snapshots" / commit, **model)

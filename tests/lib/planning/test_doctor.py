@@ -127,11 +127,11 @@ def test_ranks_on_cpus_share_the_main_memory(tiny):
 
 def test_what_only_spoils_the_result_is_a_warning():
     params = changed(preset_params(S1), {"model": {"dtype": "bfloat16"}})
-    rounded, fast = found = findings(params, SERVER)
-    assert {each.weight for each in found} == {"result"}
+    rounded, fast = both = findings(params, SERVER)
+    assert {each.weight for each in both} == {"result"}
     assert "unchanged" in rounded.text
     assert "5 times" in fast.text
-    *_, warned, _ = doctor_lines(SERVER, found)
+    *_, warned, _ = doctor_lines(SERVER, both)
     assert warned.startswith("warning: ")
     assert "can run" in verdict(params, SERVER)
 

@@ -96,7 +96,8 @@ def test_all_tokens_are_those_of_the_models_own_template(tokenizer_of, name, for
         ("llama3_2", {}, "prints the day"),
         ("gemma3", {"template": "{{- raise_exception('no system role') -}}"}, "no system role"),
         ("phi4", {"template": None}, "has no chat template"),
-        ("phi4", {"template": "{{- messages[-1].content -}}"}, "renders an answer with"),
+        ("phi4", {"template": "{{- messages[-1].content -}}"}, "no token of"),
+        ("phi4", {"template": "{{- messages[0].content -}}"}, "changes an answer"),
         ("phi4", {"template": LOOP}, "takes more than 1.2 s"),
         ("mistral", {"template": FAMILIES["mistral"].replace("eos_token", "''")}, "no token of"),
     ],
@@ -106,8 +107,11 @@ def test_what_training_could_not_repeat_is_one_line(tokenizer_of, monkeypatch, n
     tokenizer = tokenizer_of(name)
     if change:
         tokenizer.chat_template = change["template"]
+    own = prompt_format("xml", layout="own")
     with pytest.raises(UserError, match=fault):
-        keep_own_template(tokenizer, prompt_format("xml", layout="own"), "Be brief.", {})
+        keep_own_template(tokenizer, own, "Be brief.", {})
+        # By SFT only: reinforcement needs the prompt alone.
+        sft_dataset([PROBLEM], tokenizer, prompt_format=own, system="Be brief.")
 
 
 def test_a_format_that_begins_in_the_prompt_is_refused():
