@@ -30,7 +30,7 @@ JUDGED = ("completion", "token_ids", "finish", "problem", "reference", "prompt",
 COLUMNS = (*PLACE, *JUDGED, "prompt_format", "sampling")
 """Columns of a completion that grading reads."""
 
-SHOWN_CHARS = 160
+SHOWN_CHARS = 320
 """Characters of a problem and of its completion in the terminal."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")

@@ -95,7 +95,7 @@ class ProgressLines(TrainerCallback):
         per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         say(
             f"{self.stage} steps={state.max_steps - state.global_step} of {per_step} sequences, "
-            f"{num_trained:,} weights trained; the first line says how long"
+            f"{num_trained:,} weights trained"
         )
         self.tokens, self.flops = num_tokens(state), state.total_flos
         if torch.cuda.is_available():

@@ -16,7 +16,7 @@ def test_a_row_without_a_column_is_named(tmp_path):
 
 @pytest.mark.parametrize(("reference", "verdict"), [("72", "right"), ("70", "wrong, not 70")])
 def test_the_example_of_a_checkpoint_is_one_line(reference, verdict):
-    text = "6 · 12 = 72\n<end_working_out><SOLUTION>72</SOLUTION>" + "\x1b" + "." * 200
+    text = "6 · 12 = 72\n<end_working_out><SOLUTION>72</SOLUTION>" + "\x1b" + "." * 400
     (graded,) = grade_rows(
         [written_row(text, reference=reference)], reward=preset_params("tiny-cpu").reward
     )
@@ -24,4 +24,4 @@ def test_the_example_of_a_checkpoint_is_one_line(reference, verdict):
     assert line.startswith("evaluate checkpoint=sft example: 6 · 12? -> 6 · 12 = 72 <end_")
     assert line.endswith(f"({verdict})")
     assert line.isprintable()
-    assert len(line) < 300
+    assert len(line) < 450
