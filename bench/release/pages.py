@@ -18,7 +18,7 @@ from lib.studies.pages import RESULTS, START, study_markdown, with_rates
 from tests.conftest import ROOT
 
 COMPARE = Path("docs/compare.md")
-STATISTICS = Path("docs/statistics.md")
+INTERVALS = Path("bench/coverage/README.md")
 REPORTS = Path("reports/studies")
 FIGURES = Path(__file__).with_name("figures.yaml")
 
@@ -55,7 +55,7 @@ def pages() -> Iterator[Page]:
     results = COVERAGE.relative_to(ROOT)
     coverage = read_json(results)
     for table in (problems_table(coverage["problems"]), seeds_table(coverage["seeds"])):
-        yield Page(STATISTICS, results, lambda text, table=table: with_table(text, table))
+        yield Page(INTERVALS, results, lambda text, table=table: with_table(text, table))
     results = GRPO.relative_to(ROOT) / "results.json"
     text = render(read_json(results))
     yield Page(results.with_name("README.md"), results, lambda _: text)
