@@ -79,7 +79,7 @@ def excerpt(text: str, length: int = 160) -> str:
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
     """Write problems as JSONL, one object per line."""
-    write_jsonl(path, map(dataclasses.asdict, problems))
+    write_jsonl(path, map(vars, problems))
 
 
 def read_problems(path: Path) -> Iterator[Problem]:

@@ -299,7 +299,9 @@ def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
     sft, grpo = sets.training
     yield from sft.train
     sources = [entry.source for each in sets.training for entry in each.data.sources]
-    if not all(isinstance(source, GeneratorSource) for source in sources):
+    # The same rows twice would give the same tokens.
+    is_same = grpo.train.rows is sft.train.rows
+    if not is_same and not all(isinstance(source, GeneratorSource) for source in sources):
         yield from grpo.train
 
 
@@ -319,6 +321,7 @@ def finish_sets(
         UserError: the prompts leave no token for a completion, or no problem is left.
     """
     sft, grpo = sets.training
+    counted = None
     for each in sets.training:
         rows = drop_controls(
             f"prepare.{each.name}",
@@ -327,9 +330,14 @@ def finish_sets(
             targets=each is sft,
             drops_rows=prepare.bad_rows == "drop",
         )
+        # Both sets may have the same rows.
+        if rows.rows is not counted:
+            prompt_tokens = [n for batch in rows.batches() for n in counter.prompts(batch)]
+            counted = rows.rows
         each.train, each.limits = drop_too_long(
             each.name,
             rows,
+            prompt_tokens,
             counter,
             prepare.lengths,
             max_seq_length=max_seq_length,
@@ -351,15 +359,11 @@ def finish_sets(
     held_back = {
         problem_id for each in sets.training for problem_id in each.validation.column("id")
     }
-
-    def in_validation(_: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
-        reason = ("in_validation", "held back from the other training set")
-        return reason if problem.id in held_back else None
-
+    fault = ("in_validation", "held back from the other training set")
     for each in sets.training:
+        ids = enumerate(each.train.column("id"))
         # Before the draw, which would otherwise lose some of its rows.
-        train = each.train.keep(in_validation)
+        train = each.train.without({index: fault for index, name in ids if name in held_back})
         # Draws rows of the sources by their weights, at most `num_train_examples`.
         each.train = mix(train, each.data.sources, limit=each.data.num_train_examples, seed=seed)
         each.refuse_empty()

@@ -153,6 +153,7 @@ def drop_controls(
 def drop_too_long(
     name: str,
     table: ProblemTable,
+    prompt_tokens: Sequence[int],
     counter: TokenCounter,
     settings: LengthSettings,
     *,
@@ -163,6 +164,7 @@ def drop_too_long(
 
     Args:
         name: the set's name, for errors.
+        prompt_tokens: [N] tokens of each row's prompt.
         counter: counts tokens as training renders the problems.
         settings: `prompt_percentile` of the prompts' lengths is the limit on prompts. `max_tokens`
             limits prompt and completion together, besides `max_seq_length`; 0 is no limit.
@@ -174,13 +176,10 @@ def drop_too_long(
     Raises:
         UserError: the limit on prompts leaves no token for a completion.
     """
-    # [N] tokens of each row's prompt, and of its completion.
-    prompt_tokens: list[int] = []
-    completion_tokens: list[int] = []
-    for batch in table.batches():
-        prompt_tokens += counter.prompts(batch)
-        # GRPO generates its completions, so they count 0 tokens here.
-        completion_tokens += counter.completions(batch) if completions else [0] * len(batch)
+    # [N] tokens of each completion. GRPO generates its completions, so they count 0 here.
+    completion_tokens = [0] * len(table)
+    if completions:
+        completion_tokens = [n for batch in table.batches() for n in counter.completions(batch)]
     # `inverted_cdf` returns the length of an actual prompt and does not interpolate.
     max_prompt = int(
         np.percentile(prompt_tokens, settings.prompt_percentile, method="inverted_cdf")
@@ -196,15 +195,14 @@ def drop_too_long(
     # `max_tokens` is 0 for no limit of its own.
     max_total = min(max_seq_length, settings.max_tokens or max_seq_length)
 
-    def too_long(index: int, _: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop the problem in row `index`; None keeps it."""
-        prompt = prompt_tokens[index]
-        total = prompt + completion_tokens[index]
+    faults = {}
+    for index, lengths in enumerate(zip(prompt_tokens, completion_tokens, strict=True)):
+        prompt, total = lengths[0], sum(lengths)
         if prompt > max_prompt:
-            return "prompt_too_long", f"{prompt} prompt tokens; at most {max_prompt}"
-        return ("too_long", f"{total} tokens; at most {max_total}") if total > max_total else None
-
-    return table.keep(too_long), {"prompt": max_prompt, "total": max_total}
+            faults[index] = "prompt_too_long", f"{prompt} prompt tokens; at most {max_prompt}"
+        elif total > max_total:
+            faults[index] = "too_long", f"{total} tokens; at most {max_total}"
+    return table.without(faults), {"prompt": max_prompt, "total": max_total}
 
 
 @dataclasses.dataclass(frozen=True)

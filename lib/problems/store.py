@@ -9,11 +9,12 @@ import itertools
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 from datasets import Dataset, concatenate_datasets
 from datasets.arrow_writer import ArrowWriter
@@ -137,11 +138,12 @@ class ProblemTable:
         # Without `source`, the columns are the fields of a `Problem`.
         rows: Any = self.rows.remove_columns("source").with_format("arrow")
         for batch in rows.iter(batch_size=BATCH):
-            yield [
-                # `level`, a number or a text, is stored as JSON; Arrow has lists and no tuples.
-                Problem(**row | {"level": json.loads(row["level"]), "tags": tuple(row["tags"])})
-                for row in batch.to_pylist()
-            ]
+            columns = batch.to_pydict()
+            # `level`, a number or a text, is stored as JSON; Arrow has lists and no tuples.
+            columns["level"] = map(json.loads, columns["level"])
+            columns["tags"] = map(tuple, columns["tags"])
+            rows_of_batch = zip(*columns.values(), strict=True)
+            yield [Problem(**dict(zip(columns, row, strict=True))) for row in rows_of_batch]
 
     def column(self, name: str) -> Iterator[Any]:
         """Return one column's values in order."""
@@ -150,8 +152,8 @@ class ProblemTable:
 
     def select(self, indices: Iterable[int]) -> "ProblemTable":
         """Return the rows at these positions, in this order."""
-        # `datasets` keeps a list of indices; the file is not copied.
-        return ProblemTable(self.rows.select(indices), self.drops)
+        # `datasets` keeps the indices, and hashes them, an array fast; the file is not copied.
+        return ProblemTable(self.rows.select(np.fromiter(indices, np.int64)), self.drops)
 
     def keep(self, check: Check) -> "ProblemTable":
         """Return the rows for which `check` returns None; count the others in `drops`.
@@ -160,14 +162,22 @@ class ProblemTable:
             check: called once per row, in order, with its index and problem. For a row to drop it
                 returns (reason, detail).
         """
-        kept = []
-        for index, problem in enumerate(self):
-            if fault := check(index, problem):
-                reason, detail = fault
-                self.drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
-            else:
-                kept.append(index)
-        return self.select(kept)
+        faults = {
+            index: fault for index, problem in enumerate(self) if (fault := check(index, problem))
+        }
+        return self.without(faults)
+
+    def without(self, faults: Mapping[int, tuple[str, str]]) -> "ProblemTable":
+        """Return the rows that have no fault; count the others in `drops`.
+
+        Args:
+            faults: row → (reason, detail), in the table's order.
+        """
+        if not faults:
+            return self
+        for problem, (reason, detail) in zip(self.select(faults), faults.values(), strict=True):
+            self.drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
+        return self.select(index for index in range(len(self)) if index not in faults)
 
 
 def write_table(

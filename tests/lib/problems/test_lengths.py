@@ -12,9 +12,10 @@ from tests.lib.problems.conftest import counter, texts
 def _cut(table, *, percent=100.0, max_tokens=0, most=100, completions=False, **rendering):
     limits = {"prompt_percentile": percent, "max_tokens": max_tokens}
     lengths = preset_params("smoke").prepare.lengths.model_copy(update=limits)
-    return drop_too_long(
-        "sft", table, counter(**rendering), lengths, max_seq_length=most, completions=completions
-    )
+    tokens = counter(**rendering)
+    prompts = tokens.prompts([*table])
+    settings = {"max_seq_length": most, "completions": completions}
+    return drop_too_long("sft", table, prompts, tokens, lengths, **settings)
 
 
 @pytest.mark.parametrize(("percent", "longest"), [(90, 9), (91, 10), (100, 10), (50, 5), (1, 1)])
