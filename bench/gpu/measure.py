@@ -21,6 +21,7 @@ from lib.artifacts.problems import Problem, write_problems
 from lib.models.gpu import find_gpus
 from lib.models.unsloth import import_first
 from lib.params import Params, parse_params
+from lib.params.model import DETERMINISTIC
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
 from lib.prompts import prompt_format, save_system, saved_system, system_prompt
@@ -144,7 +145,9 @@ def trainer_of(
 
 def measure(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     """Measure the row's figures in this process."""
-    if row.kind == "resume":
+    if row.params["model"]["deterministic"]:
+        os.environ |= DETERMINISTIC
+    if row.kind in ("resume", "repeat"):
         return resume(row, base, scratch)
     if row.kind == "export":
         return export(row, base, scratch)
@@ -269,16 +272,17 @@ def memory() -> dict[str, int]:
 
 
 def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
-    """Run GRPO whole, and killed and resumed; return their difference.
+    """Run GRPO whole, and killed and resumed, or whole again; return their difference.
 
     Raises:
         RuntimeError: a process has an unexpected exit code.
     """
     whole, killed = scratch / "whole", scratch / "killed"
-    runs = ((whole, 0), (killed, KILLED_AT), (killed, 0))
+    repeats = row.kind == "repeat"
+    runs = [(whole, 0), *([] if repeats else [(killed, KILLED_AT)]), (killed, 0)]
     codes = [_in_a_child(_run_phase, row, base, folder, kill_at) for folder, kill_at in runs]
-    if codes != [0, -signal.SIGKILL, 0]:
-        raise RuntimeError(f"exit codes of the whole, the killed, the resumed run: {codes}")
+    if codes != [-signal.SIGKILL if kill_at else 0 for _, kill_at in runs]:
+        raise RuntimeError(f"exit codes of the whole, the killed, the last run: {codes}")
     from safetensors.torch import load_file
 
     def weights(folder: Path) -> dict[str, Any]:
@@ -290,12 +294,13 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     pairs = [(w, resumed[name]) for name, w in weights(whole).items() if "lora_B" in name]
     apart = sum((one - other).abs().sum().item() for one, other in pairs)
     share = apart / sum(one.abs().sum().item() for one, _ in pairs)
+    tolerance = 0.0 if repeats else TOLERANCE
     log = (killed / "scratch/grpo/training.log").read_text(encoding="utf-8")
     return {
         "resumed_from_steps": [int(step) for step in re.findall("resumes from step ([0-9]+)", log)],
         "relative_difference": share,
-        "tolerance": TOLERANCE,
-        "alike": share <= TOLERANCE,
+        "tolerance": tolerance,
+        "alike": share <= tolerance,
     }
 
 

@@ -50,7 +50,7 @@ class Row:
     """One measurement.
 
     Attributes:
-        kind: a training phase, a killed and resumed run, or an export.
+        kind: a training phase, a killed and resumed run, two equal runs, or an export.
         shape: config.json of the model.
         params: content of params.yaml.
         full: prompts and examples are as long as params allow, else short.
@@ -58,7 +58,7 @@ class Row:
         skipped: reason for no measurement, else ''.
     """
 
-    kind: Literal["sft", "grpo", "resume", "export"]
+    kind: Literal["sft", "grpo", "resume", "repeat", "export"]
     shape: dict[str, Any]
     params: dict[str, Any]
     full: bool = False
@@ -223,6 +223,9 @@ def export() -> dict[str, Row]:
 PARTS: dict[str, Callable[[], dict[str, Row]]] = {
     "presets": presets,
     "resume": lambda: {"grpo": row(SMALLEST, kind="resume", grpo={"save_steps": 2})},
+    "repeat": lambda: {
+        "grpo": row(SMALLEST, kind="repeat", model={"deterministic": True}, grpo={"max_steps": 10})
+    },
     "sampler-gap": precisions,
     "export": export,
     "steps-0.6b": lambda: steps(SMALLEST),

@@ -320,10 +320,21 @@ class SharedVllmEngine(VllmEngine):
         return self._policy.load_lora(str(folder))
 
 
-def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
-    """Make vLLM's GPU torch's current device within the block; None changes nothing."""
-    # `torch.cuda.device` restores the trainer's GPU even if vLLM sets another one.
-    return contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu)
+@contextlib.contextmanager
+def _on_gpu(gpu: int | None) -> Iterator[None]:
+    """Make vLLM's GPU torch's current device within the block; None changes nothing.
+
+    Torch only warns of operations without a deterministic kernel: vLLM has kernels of its own.
+    """
+    strict = not torch.is_deterministic_algorithms_warn_only_enabled()
+    enabled = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(enabled, warn_only=True)
+    try:
+        # `torch.cuda.device` restores the trainer's GPU even if vLLM sets another one.
+        with contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=not strict)
 
 
 def _share_of_free(share: float) -> float:

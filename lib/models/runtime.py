@@ -15,6 +15,7 @@ import transformers
 
 from lib.core.errors import UserError
 from lib.models.gpu import find_gpus, gpu_fault
+from lib.params.model import DETERMINISTIC
 
 
 def configure(*, seed: int, threads: int) -> None:
@@ -84,10 +85,11 @@ def prefer_reproducible_kernels() -> None:
 
     On a GPU, two kinds of kernels still differ from run to run: Unsloth's and vLLM's own, and the
     backward passes of SDPA's flash and memory-efficient attention. Torch makes these backward
-    passes deterministic only with `warn_only=False`, and then refuses all operations without a
-    deterministic kernel.
+    passes deterministic only with `warn_only=False` (`model.deterministic`), and then refuses all
+    operations without a deterministic kernel.
     """
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    strict = os.environ.items() >= DETERMINISTIC.items()
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
     # For the backward pass of the package flash-attn, not SDPA's flash kernel; transformers reads
     # the variable at every call.
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")

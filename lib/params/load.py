@@ -8,6 +8,7 @@ import functools
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from ruamel.yaml.error import YAMLError
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS, LimitedSource, write_out
-from lib.params.model import Checkpoint
+from lib.params.model import DETERMINISTIC, Checkpoint
 from lib.params.rules import conflicts, idle_params, remedies, unusual_rates, warnings
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
@@ -42,12 +43,16 @@ AnySection = TypeVar("AnySection", bound=Section)
 def load_params(path: Path = PARAMS_FILE) -> Params:
     """Read and check a complete params file; print warnings to stderr.
 
+    Also sets the environment of `model.deterministic`: params are read before torch is imported.
+
     Raises:
         UserError: one line for each problem, with its dotted key.
     """
     params = parse_params(read_yaml(path), origin=str(path))
     for warning in warnings(params):
         click.echo(f"Warning: {path}: {warning}", err=True)
+    if params.model.deterministic:
+        os.environ |= DETERMINISTIC
     return params
 
 

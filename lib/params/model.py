@@ -32,6 +32,14 @@ PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
 FLASH_KERNEL = "kernels-community/flash-attn2"
 """Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
+DETERMINISTIC = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "FLASH_ATTENTION_DETERMINISTIC": "1",
+    "NCCL_ALGO": "Ring",
+    "VLLM_BATCH_INVARIANT": "1",
+}
+"""Environment of `deterministic`; the libraries read it when they start."""
+
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
 """Fault of `mixed_precision: fp16` on a CPU, for messages."""
 
@@ -120,6 +128,8 @@ class Model(Section):
     attention: Annotated[str, AfterValidator(_known_attention)]
     """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit, unless
     the package flash_attn is installed."""
+    deterministic: bool
+    """Refuse kernels whose bits differ from run to run, and what needs them; slower on a GPU."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, a third more time."""
     max_seq_length: Positive

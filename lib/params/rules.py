@@ -51,6 +51,7 @@ def conflicts(params: Params) -> Iterator[str]:
         _reward_faults,
         _trl_faults,
         _unsloth_faults,
+        _other_bits,
         _checkpoint_faults,
     )
     for rule in rules:
@@ -264,6 +265,17 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
         "it to false, or model.backend to transformers": casts,
     }
     yield from (message for message, applies in refused.items() if applies)
+
+
+def _other_bits(params: Params) -> Iterator[str]:
+    """Yield a message for each setting that `model.deterministic` does not cover."""
+    if not params.model.deterministic:
+        return
+    if params.model.backend == "unsloth":
+        yield "model.deterministic: backend unsloth has kernels of its own; use transformers"
+    for section in ("rollout", "validation", "evaluate"):
+        if getattr(params, section).engine == "vllm-server":
+            yield f"model.deterministic: {section}.engine=vllm-server has its own kernels; use vllm"
 
 
 def _checkpoint_faults(params: Params) -> Iterator[str]:

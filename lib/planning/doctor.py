@@ -33,7 +33,7 @@ from lib.params.engines import URL, server_urls
 from lib.params.load import doubts
 from lib.params.model import FLASH_KERNEL, NEEDS_GPU
 from lib.planning.inputs import input_problems
-from lib.planning.memory import ALONE, BYTES, Shape, export_memory, shape_of
+from lib.planning.memory import ALONE, ARCHITECTURES, BYTES, Shape, export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
 from lib.training.phase.launch import Launch, launch_in_environment
 
@@ -175,6 +175,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
         _too_few_problems(params),
         _too_large(params, shape, machine),
         _indivisible_step(params, machine),
+        _other_bits(params, shape, machine),
     )
     likely = chain(_shortages(params, shape, machine), _silent_servers(params))
     return [
@@ -206,6 +207,17 @@ def _indivisible_step(params: Params, machine: Machine) -> Iterator[str]:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
         yield f"LAUNCH: {error.message}"
+
+
+def _other_bits(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:
+    """Yield a fault if vLLM has no batch-invariant kernels for `model.deterministic` here."""
+    values = params.flat()
+    if params.model.deterministic and "vllm" in {values[key] for key in SAFE_VALUES}:
+        gpu = _oldest(machine)
+        if not gpu or gpu.capability < BFLOAT16_CAPABILITY:
+            yield f"model.deterministic: vLLM needs a GPU of {BFLOAT16_CAPABILITY} or newer for it"
+        if shape is None:
+            yield f"model.deterministic: vLLM is only known to repeat {', '.join(ARCHITECTURES)}"
 
 
 def can_run(problems: Sequence[Finding]) -> bool:

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import random
 import signal
 import socket
 import threading
@@ -337,6 +338,18 @@ def test_two_servers_give_the_completions_of_one(base, serve, prompts, echo):
     answers = (functools.partial(answer, own) for own in range(2))
     shared = engine_at(base, ",".join(serve(generate=each) for each in answers))
     assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
+
+
+def test_answers_in_any_order_are_those_of_their_prompts(base, serve, prompts, echo):
+    random_ = random.Random(0)
+
+    def answer(request):
+        time.sleep(random_.random() / 20)
+        return echo(request)
+
+    at_once = engine_at(base, serve(generate=echo))
+    late = engine_at(base, serve(generate=answer))
+    assert tokens(late, prompts * 3, 4) == tokens(at_once, prompts * 3, 4)
 
 
 def test_greedy_requests_are_sent_together_whatever_the_group(base, serve, prompts, echo):
