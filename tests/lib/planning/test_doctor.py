@@ -173,7 +173,7 @@ VOLTA = Gpu("V100", "580.1", 16 * GIB, 15 * GIB, 7.0)
         ({"gpus": (VOLTA,), "cuda": "13.0"}, "V100 has compute capability 7.0"),
         ({"python": "3.13.1"}, "Python 3.13.1"),
         ({"differing": ("trl 1.0 (locked: 1.14.0)",)}, "1 packages differ"),
-        ({"free_memory": GIB // 100}, "sft needs about 64.8 MiB of main memory"),
+        ({"free_memory": GIB // 100}, "MiB of main memory"),
         ({"free_disk": 1000}, "on disk"),
         ({"gpus": SERVER.gpus, "gpu_fault": "torch cannot use H100"}, "cannot use H100"),
     ],
