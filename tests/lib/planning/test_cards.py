@@ -1,6 +1,8 @@
 """Micro-batches that fill a GPU, and the memory of each of several GPUs."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +11,7 @@ from commands import preset
 from lib.core.errors import UserError
 from lib.models.gpu import Gpu
 from lib.params import Params, load_params, preset_params
-from lib.planning.cards import FILL, card_memory, fitted
+from lib.planning.cards import FILL, card_memory, fitted, fitted_to_cpu
 from lib.planning.memory import forward_pass, memory_at_peak, shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
@@ -69,9 +71,6 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
 
 def test_a_preset_is_written_over_presets_but_not_edits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lib.planning.cards.find_gpus", list)
-    refused = CliRunner().invoke(preset.main, [S1, "--fit"])
-    assert "--card=24" in refused.output
     for card, size in (("80", 32), ("24", 32)):  # over its own file too, and without --fit
         done = CliRunner().invoke(preset.main, [S1, f"--card={card}"])
         assert done.exit_code == 0, done.output
@@ -86,6 +85,36 @@ def test_a_preset_is_written_over_presets_but_not_edits(tmp_path, monkeypatch):
     Path("params.yaml").write_text(Path("params.yaml").read_text("utf-8") + "# mine\n", "utf-8")
     Path(".git").mkdir()
     assert "uncommitted edits" in CliRunner().invoke(preset.main, ["tiny-cpu"]).output
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "dtype", "types"),
+    [
+        (True, "float32", ("float32", "bf16")),
+        (True, "float16", ("bfloat16", "bf16")),
+        (False, "float16", ("float32", "fp32")),
+        (None, "bfloat16", ("float32", "fp32")),
+    ],
+)
+def test_without_a_gpu_the_cpu_is_fitted(bfloat16, dtype, types, monkeypatch):
+    monkeypatch.setattr("lib.models.runtime.cpu_has_bfloat16", lambda: bfloat16)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=16 * GB))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    params = preset_params(S1).replaced(model={"dtype": dtype, "mixed_precision": "fp16"})
+    changes = fitted_to_cpu(params)
+    assert changes.pop("torch_threads") == 3
+    assert (changes["model"]["dtype"], changes["model"]["mixed_precision"]) == types
+    assert most(params.replaced(**changes), 16 * GB) <= FILL
+    twice = {"micro_batch_size": 2 * changes["grpo"]["micro_batch_size"]}
+    assert most(params.replaced(**changes | {"grpo": twice}), 16 * GB) > FILL
+
+
+def test_fit_without_a_gpu_writes_params_that_load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lib.planning.cards.find_gpus", list)
+    done = CliRunner().invoke(preset.main, ["tiny-cpu", "--fit"])
+    assert done.exit_code == 0, done.output
+    assert load_params(Path("params.yaml")).torch_threads == len(os.sched_getaffinity(0))
 
 
 SEVEN = preset_params("qwen2.5-math-7b")

@@ -21,7 +21,7 @@ from lib.stats.differences import PADDING, change_size
 from lib.stats.estimates import Z, padded_mean
 
 SIZE = 40
-"""Problems of an experiment; docs/statistics.md has other sizes."""
+"""Problems of an experiment; bench/coverage/README.md has other sizes."""
 REPEATS = 400
 THIN = 9
 """Step between the simulated rates of a grid."""
