@@ -31,7 +31,7 @@ preset_argument = click.argument(
     "--dpo", default="", type=click.Choice(["", "sft", "grpo"]), help="Add DPO, from SFT or GRPO."
 )
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
-@click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
+@click.option("--fit", is_flag=True, help="Micro-batches for this machine's GPU, or its CPU.")
 @click.option("--card", default="", help="The largest micro-batches for a GPU of this many GB.")
 def main(preset: str, model: str, dpo: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml by a preset, unless it holds edits that would be lost."""
@@ -39,11 +39,10 @@ def main(preset: str, model: str, dpo: str, quick: bool, fit: bool, card: str) -
         raise UserError(f"which preset? `./reckon preset NAME` with {', '.join(preset_names())}")
     options: dict[str, Any] = {"model": model, "dpo": dpo, "quick": quick}
     if fit or card:
-        from lib.planning.cards import card_memory, fitted
+        from lib.planning.cards import card_memory, fitted, fitted_to_cpu
 
-        if not (memory := card_memory(card)):
-            raise UserError("--fit: no GPU is here; name the GB of one, as --card=24")
-        options["changes"] = fitted(preset_params(preset, **options), memory)
+        params, memory = preset_params(preset, **options), card_memory(card)
+        options["changes"] = fitted(params, memory) if memory else fitted_to_cpu(params)
     text = compose_preset(preset, **options)
     if PARAMS_FILE.exists() and not (_is_written(PARAMS_FILE) or _is_committed(PARAMS_FILE)):
         check_repository()

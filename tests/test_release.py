@@ -16,7 +16,7 @@ NUMBERS = {
     "README.md": r"\| (\d+\.\d) \|",
     "docs/results.md": r"loses (\d+\.\d) points",
     "docs/compare.md": r"[−+](\d+\.\d) +[−+]\d+\.\d",
-    "docs/statistics.md": r"(\d+\.\d) \(\d+\.\d\)",
+    "bench/coverage/README.md": r"(\d+\.\d) \(\d+\.\d\)",
     "reports/studies/seeds/study.md": r"(\d+\.\d) hours",
     "CITATION.cff": r"\nversion: (\d+\.\d+\.\d+)",
 }

@@ -2,7 +2,7 @@
 
     python -m bench.coverage
 
-writes results.json in this folder, and prints the tables of docs/statistics.md: three minutes.
+writes results.json in this folder, and prints the tables of README.md: three minutes.
 """
 
 import json
@@ -104,11 +104,11 @@ ROWS = {
     "compare-logs, paired difference": "the same by compare-logs",
     "compare-logs, no difference beyond ±m": "its verdict, no difference beyond ±m",
 }
-"""Interval → its name in docs/statistics.md; the others are not shown."""
+"""Interval → its name in README.md; the others are not shown."""
 
 
 def seeds_table(results: dict[str, dict[str, float]]) -> str:
-    """Return the table of coverage over seeds, as in docs/statistics.md."""
+    """Return the table of coverage over seeds, as in README.md."""
     rows = []
     for name, row in results.items():
         method, seeds = name.split()
@@ -119,7 +119,7 @@ def seeds_table(results: dict[str, dict[str, float]]) -> str:
 
 
 def problems_table(results: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Return the table of coverage over problems, as in docs/statistics.md."""
+    """Return the table of coverage over problems, as in README.md."""
     rows = []
     for name in (name for name in next(iter(results.values())) if name in ROWS):
         found = [each[name] for each in results.values()]

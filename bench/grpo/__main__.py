@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 from bench.grpo.measure import measure, write_smollm2, write_start
 from bench.grpo.page import FOLDER, OWN, STOCK, render
 from bench.processes import in_a_process
 from lib.models import compat
+from lib.models.runtime import cpu_has_bfloat16
 from lib.params import preset_params
 
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
@@ -56,8 +56,7 @@ def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
 def compare_smollm2(folder: Path) -> dict[str, Any]:
     """Measure TRL and reckon in turns; bfloat16 only on a CPU with its own instructions."""
     figures: dict[str, Any] = {}
-    native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    for precision in PRECISIONS if native else PRECISIONS[:1]:
+    for precision in PRECISIONS if cpu_has_bfloat16() else PRECISIONS[:1]:
         ways = {way: in_a_process(measure, way, 0, folder, precision) for way in OWN}
         (*stock, _), (*own, _) = ways.values()
         figures[precision] = {

@@ -22,7 +22,7 @@ import click
 
 from bench.release.check import faults, file_md5
 from bench.release.example import EXPERIMENT, RECORD, grades_of
-from bench.release.pages import REPORTS, pages, plan_pages
+from bench.release.pages import REPORTS, pages
 from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.core.git import git
@@ -56,7 +56,7 @@ def steps(version: str) -> list[Step]:
         *(Step(f"run the study {name}", functools.partial(run_study, name)) for name in studies),
         Step("run the example: half of GRPO's steps", run_example),
         Step(f"copy {PROVENANCE} to {PUBLISHED}", copy_provenance),
-        Step("write pages, figures and tables from the files", lambda: render(with_plan=True)),
+        Step("write pages, figures and tables from the files", render),
         Step(f"write {RELEASE}", lambda: write_release(version, studies)),
         Step("check that the published files agree", check),
         Step("commit and tag", lambda: commit(version)),
@@ -116,16 +116,12 @@ def copy_provenance() -> None:
     shutil.copytree(PROVENANCE, PUBLISHED)
 
 
-def render(*, with_plan: bool) -> None:
-    """Write the pages and figures from the files that hold their numbers.
-
-    Args:
-        with_plan: also the tables of `./reckon plan`'s figures, which code computes.
-    """
+def render() -> None:
+    """Write the pages and figures from the files that hold their numbers."""
     for numbers in sorted(REPORTS.glob("*/study.json")):
         name = numbers.parent.name
         write_pages(name, load_study(STUDIES / f"{name}.yaml"), REPORTS)
-    for page in (*pages(), *(plan_pages() if with_plan else ())):
+    for page in pages():
         page.path.write_text(page.render(page.path.read_text("utf-8")), encoding="utf-8")
 
 
@@ -169,7 +165,7 @@ def commit(version: str) -> None:
 def main(version: str, dry_run: bool, only_pages: bool) -> None:
     """Do the steps of a release, each named before it starts."""
     if only_pages:
-        render(with_plan=False)
+        render()
         return
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise UserError(f"VERSION={version}: expected three numbers, such as VERSION=1.1.0")

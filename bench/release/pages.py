@@ -12,16 +12,13 @@ from bench.grpo.page import FOLDER as GRPO
 from bench.grpo.page import render
 from bench.release.example import RECORD, with_example
 from lib.artifacts import read_json
-from lib.params import facts_of, preset_names, preset_params
 from lib.params.load import read_yaml
-from lib.planning.memory import shape_of
-from lib.planning.plan import CARDS_GB, in_bytes, phases_of
 from lib.studies.definition import STUDIES, load_study
 from lib.studies.pages import RESULTS, START, study_markdown, with_rates
 from tests.conftest import ROOT
 
 COMPARE = Path("docs/compare.md")
-STATISTICS, PRESETS = Path("docs/statistics.md"), Path("docs/presets.md")
+INTERVALS = Path("bench/coverage/README.md")
 REPORTS = Path("reports/studies")
 FIGURES = Path(__file__).with_name("figures.yaml")
 
@@ -58,7 +55,7 @@ def pages() -> Iterator[Page]:
     results = COVERAGE.relative_to(ROOT)
     coverage = read_json(results)
     for table in (problems_table(coverage["problems"]), seeds_table(coverage["seeds"])):
-        yield Page(STATISTICS, results, lambda text, table=table: with_table(text, table))
+        yield Page(INTERVALS, results, lambda text, table=table: with_table(text, table))
     results = GRPO.relative_to(ROOT) / "results.json"
     text = render(read_json(results))
     yield Page(results.with_name("README.md"), results, lambda _: text)
@@ -70,36 +67,6 @@ def pages() -> Iterator[Page]:
                 Path(file),
                 lambda text, entry=entry, content=content: with_figures(text, entry, content),
             )
-
-
-def plan_pages() -> Iterator[Page]:
-    """Yield the table of `./reckon plan`'s figures, which code computes and no check compares."""
-    table = "\n".join(plan_table())
-    yield Page(PRESETS, Path("lib/planning"), lambda text: with_table(text, table))
-
-
-def plan_table() -> Iterator[str]:
-    """Yield the table of the phases of every preset whose model is on the Hub."""
-    yield (
-        "| preset, phase | rows | steps | sequences, tokens a step | peak memory | one GPU of, GB "
-        "| the source states |"
-    )
-    yield "|---|--:|--:|--:|--:|---|---|"
-    for preset in preset_names():
-        params = preset_params(preset)
-        if "/" not in params.model.name:
-            continue
-        stated = facts_of(params).get("states", {})
-        for phase in phases_of(params, shape_of(params.model)):
-            if not phase.skipped:
-                share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""
-                cards = " ".join(str(gb) for gb in CARDS_GB if phase.fits(gb * 10**9))
-                yield (
-                    f"| `{preset}` {phase.name} | {phase.rows:,} | {phase.steps:,} "
-                    f"| {phase.completions}, {phase.tokens:,} "
-                    f"| {in_bytes(sum(phase.memory.values()))}{share} | {cards} "
-                    f"| {stated.get(phase.name, '')} |"
-                )
 
 
 def with_table(text: str, table: str) -> str:

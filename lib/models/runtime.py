@@ -53,6 +53,18 @@ def use_common_cpu_kernels() -> None:
         os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 
 
+def cpu_has_bfloat16() -> bool | None:
+    """Return whether the CPU has instructions for bfloat16, which oneDNN knows; None without it.
+
+    Without AVX-512, a product of 1,200 × 576 with 576 × 49,152 took 3 to 4 times as long as in
+    float32, and its backward pass 42 to 52 times.
+    """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return None
+    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return supported
+
+
 def device_name() -> str:
     """Return the GPU's name, or the CPU's with the instruction set that torch uses.
 

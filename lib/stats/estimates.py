@@ -80,7 +80,7 @@ def share_interval(estimate: Estimate) -> Interval:
 
     Agresti and Coull (1998), with problems as trials: add z²/2 problems of value 1 and z²/2 of
     value 0 (z = 1.96), then take `mean ± z·se`, cut to [0, 1]: it has a width even if all problems
-    are right. docs/statistics.md has its coverage.
+    are right. bench/coverage/README.md has its coverage.
     """
     mean, error = padded_mean(
         estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2

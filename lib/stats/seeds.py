@@ -37,7 +37,7 @@ class SeedsMean:
         """Degrees of freedom of the standard error: (S + 1) / 2.
 
         S - 1 would be right for normal values. Results of seeds are often skewed, and the variance
-        of s² grows with the kurtosis. docs/statistics.md has the interval's coverage.
+        of s² grows with the kurtosis. bench/coverage/README.md has the interval's coverage.
         """
         return (self.num_seeds + 1) / 2
 

@@ -29,7 +29,7 @@ from lib.core.process import alone, note_on_busy_cores
 from lib.engines.base import check_engine
 from lib.models import compat
 from lib.models.files import SELECTED, read_selections
-from lib.models.runtime import released_memory
+from lib.models.runtime import cpu_has_bfloat16, released_memory
 from lib.models.save import copy_adapter
 from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
@@ -302,17 +302,11 @@ def write_results(
 
 
 def has_slow_bfloat16(trainer: Trainer) -> bool:
-    """Return True if the policy is trained in bfloat16 on a CPU that emulates it.
-
-    oneDNN knows if the CPU has the instructions. Without AVX-512, a product of 1,200 × 576 with
-    576 × 49,152 took 3 to 4 times as long as in float32, and its backward pass 42 to 52 times.
-    """
+    """Return True if the policy is trained in bfloat16 on a CPU that emulates it."""
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
-    onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    # Without oneDNN the answer is unknown, so there is no warning.
-    if not half or not onednn or trainer.args.device.type != "cpu":
-        return False
-    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    on_cpu: bool = trainer.args.device.type == "cpu"
+    # None is unknown: no warning.
+    return half and on_cpu and cpu_has_bfloat16() is False
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:

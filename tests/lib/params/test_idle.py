@@ -1,20 +1,16 @@
 """A changed param without effect is named, with the params it waits for."""
 
-import shlex
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from dvc.utils.hydra import apply_overrides
 
-from lib.params import Params, compose_preset, load_params, preset_names, preset_params
+from lib.params import Params, preset_names, preset_params
 from lib.params.load import doubts
 from lib.params.rules import have_one_gradient, unusual_rates, warnings
 from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
-from tests.conftest import ROOT, S1
-from tests.docs.blocks import blocks_of
+from tests.conftest import S1
 from tests.lib.objectives.losses import loss_of
 from tests.lib.params.changes import accepted
 
@@ -105,12 +101,10 @@ def test_a_knob_that_this_loss_or_trainer_does_not_read_is_named(changes, key):
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("tiny-cpu", {}),
         ("tiny-cpu", {"rollout.engine": "vllm-server"}),
         ("s0-qwen3-4b", {"sft.eval_steps": 0}),  # the vLLM below Unsloth's policy
         ("s3-cs336", {"rollout.engine": "transformers", "validation.engine": "vllm-server"}),
         ("s2-math-sft", {"sft.eval_steps": 0}),
-        ("s2-math-sft", {"validation.engine": "transformers"}),
         (S1, {"grpo.trainer": "trl", "grpo.beta": 0.0, "validation.engine": "transformers"}),
     ],
 )
@@ -193,27 +187,3 @@ def test_on_policy_losses_that_average_alike_are_one(losses):
     alike, apart = ([gradient(away=away, loss=loss) for loss in losses] for away in (0.0, 0.5))
     assert torch.equal(*alike) == have_one_gradient(*losses)
     assert not torch.allclose(*apart)
-
-
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "block", [block for page in PAGES for block in blocks_of(page) if " -S " in block.script]
-)
-def test_what_an_example_varies_can_act(block, tmp_path):
-    """These examples start from the default; test_their_commands.py has the others."""
-    before = compose_preset("tiny-cpu")
-    for line in block.script.replace("\\\n", " ").splitlines():
-        words = shlex.split(line)
-        if "--dpo" in words:
-            before = compose_preset("tiny-cpu", dpo=words[-1])
-        settings = [word for option, word in pairwise(words) if option == "-S"]
-        file = tmp_path / "params.yaml"
-        file.write_text(before, encoding="utf-8")
-        default = load_params(file)
-        apply_overrides(str(file), settings)
-        changed = load_params(file)
-        assert idle(changed) == []
-        assert (changed != default) == bool(settings)

@@ -1,6 +1,8 @@
 """Micro-batches that fill a GPU, and the memory of each of several GPUs."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +11,7 @@ from commands import preset
 from lib.core.errors import UserError
 from lib.models.gpu import Gpu
 from lib.params import Params, load_params, preset_params
-from lib.planning.cards import FILL, card_memory, fitted
+from lib.planning.cards import FILL, card_memory, fitted, fitted_to_cpu
 from lib.planning.memory import forward_pass, memory_at_peak, shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
@@ -67,27 +69,15 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
             card_memory(card)
 
 
-def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
+def test_a_preset_is_written_over_presets_but_not_edits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lib.planning.cards.find_gpus", list)
-    arguments = [S1, "--fit"]
-    refused = CliRunner().invoke(preset.main, arguments)
-    assert "--card=24" in refused.output
     for card, size in (("80", 32), ("24", 32)):  # over its own file too, and without --fit
-        done = CliRunner().invoke(preset.main, [arguments[0], f"--card={card}"])
+        done = CliRunner().invoke(preset.main, [S1, f"--card={card}"])
         assert done.exit_code == 0, done.output
         params = load_params(Path("params.yaml"))
         assert params.grpo.micro_batch_size == size
         assert params.model.gradient_checkpointing == (card == "24")
-    Path("params.yaml").write_text(
-        Path("params.yaml").read_text("utf-8").replace("max_steps: 1868", "max_steps: 7"), "utf-8"
-    )
-    Path(".git").mkdir()
-    assert "uncommitted edits" in CliRunner().invoke(preset.main, arguments[:1]).output
-
-
-def test_a_preset_of_ones_own_is_replaced_but_not_its_edits(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    # A preset of one's own is replaced too, but not its edits.
     Path("my.yaml").write_text("preset: smoke\nseed: 7\n")
     for name in ("my.yaml", "tiny-cpu", "my.yaml"):
         done = CliRunner().invoke(preset.main, [name])
@@ -95,6 +85,36 @@ def test_a_preset_of_ones_own_is_replaced_but_not_its_edits(tmp_path, monkeypatc
     Path("params.yaml").write_text(Path("params.yaml").read_text("utf-8") + "# mine\n", "utf-8")
     Path(".git").mkdir()
     assert "uncommitted edits" in CliRunner().invoke(preset.main, ["tiny-cpu"]).output
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "dtype", "types"),
+    [
+        (True, "float32", ("float32", "bf16")),
+        (True, "float16", ("bfloat16", "bf16")),
+        (False, "float16", ("float32", "fp32")),
+        (None, "bfloat16", ("float32", "fp32")),
+    ],
+)
+def test_without_a_gpu_the_cpu_is_fitted(bfloat16, dtype, types, monkeypatch):
+    monkeypatch.setattr("lib.models.runtime.cpu_has_bfloat16", lambda: bfloat16)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=16 * GB))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    params = preset_params(S1).replaced(model={"dtype": dtype, "mixed_precision": "fp16"})
+    changes = fitted_to_cpu(params)
+    assert changes.pop("torch_threads") == 3
+    assert (changes["model"]["dtype"], changes["model"]["mixed_precision"]) == types
+    assert most(params.replaced(**changes), 16 * GB) <= FILL
+    twice = {"micro_batch_size": 2 * changes["grpo"]["micro_batch_size"]}
+    assert most(params.replaced(**changes | {"grpo": twice}), 16 * GB) > FILL
+
+
+def test_fit_without_a_gpu_writes_params_that_load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lib.planning.cards.find_gpus", list)
+    done = CliRunner().invoke(preset.main, ["tiny-cpu", "--fit"])
+    assert done.exit_code == 0, done.output
+    assert load_params(Path("params.yaml")).torch_threads == len(os.sched_getaffinity(0))
 
 
 SEVEN = preset_params("qwen2.5-math-7b")

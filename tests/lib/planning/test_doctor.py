@@ -96,9 +96,6 @@ def test_ranks_share_out_a_model_and_a_step(ranks, shards, changes, words):
     machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), free_memory=2**40)
     reasons = problems(changed(preset_params("qwen2.5-math-7b"), changes), machine)
     assert any(words in each for each in reasons) if words else reasons == []
-    held = "1/8 of the model" if shards else "the whole model"
-    lines = list(doctor_lines(machine, []))
-    assert ranks != 8 or any(f"8 ranks, each with {held}" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +124,10 @@ def test_ranks_on_cpus_share_the_main_memory(tiny):
 
 def test_what_only_spoils_the_result_is_a_warning():
     params = changed(preset_params(S1), {"model": {"dtype": "bfloat16"}})
-    rounded, fast = both = findings(params, SERVER)
-    assert {each.weight for each in both} == {"result"}
-    assert "unchanged" in rounded.text
-    assert "5 times" in fast.text
-    *_, warned, _ = doctor_lines(SERVER, both)
-    assert warned.startswith("warning: ")
-    assert "can run" in verdict(params, SERVER)
+    doubts = findings(params, SERVER)
+    assert {each.weight for each in doubts} == {"result"}
+    *_, warned, last = doctor_lines(SERVER, doubts)
+    assert warned.startswith("warning: ") and "can run" in last
 
 
 FLASH, KERNEL = "flash_attention_2", f"kernels-community/flash-attn2@{'0' * 40}"
@@ -174,14 +168,15 @@ VOLTA = Gpu("V100", "580.1", 16 * GIB, 15 * GIB, 7.0)
         ({"python": "3.13.1"}, "Python 3.13.1"),
         ({"differing": ("trl 1.0 (locked: 1.14.0)",)}, "1 packages differ"),
         ({"free_memory": GIB // 100}, "MiB of main memory"),
+        ({"free_memory": 2**20}, "lower dpo.pairs.batch_size"),
         ({"free_disk": 1000}, "on disk"),
         ({"gpus": SERVER.gpus, "gpu_fault": "torch cannot use H100"}, "cannot use H100"),
+        ({}, "rollout.device=cuda:1: there are 0 GPUs"),
     ],
 )
 def test_what_the_machine_lacks_is_named(tiny, changes, word):
-    reasons = problems(tiny.replaced(rollout={"device": "cuda:1"}), LAPTOP)
-    assert "rollout.device=cuda:1: there are 0 GPUs" in reasons
-    reasons = problems(tiny, dataclasses.replace(LAPTOP, **changes))
+    params = tiny.replaced(rollout={"device": "cuda:1"}, dpo={"init": ("sft",)})
+    reasons = problems(params, dataclasses.replace(LAPTOP, **changes))
     assert any(word in reason for reason in reasons), reasons
 
 
@@ -232,18 +227,10 @@ HALF = {"dtype": "bfloat16", "mixed_precision": "bf16"}
 )
 def test_what_an_old_card_cannot_compute_is_named(tiny, changes, words):
     params = changed(tiny, changes)
-    old = [text for text in problems(params, OLD) if "Tesla T4" in text]
-    assert len(old) == bool(words)
-    assert all(word in old[0] for word in [*words, "7.5"] if words)
+    old = [each for each in findings(params, OLD) if "Tesla T4" in each.text]
+    assert [each.weight for each in old] == ["certain"] * bool(words)
+    assert all(word in old[0].text for word in [*words, "7.5"] if words)
     assert not [text for text in problems(params, SERVER) if "capability" in text]
-    weights = {each.weight for each in findings(params, OLD) if "Tesla T4" in each.text}
-    assert weights <= {"certain"}
-
-
-def test_sampling_that_does_not_fit_names_its_knob(tiny):
-    params = tiny.replaced(dpo={"init": ("sft",)})
-    knobs = problems(params, dataclasses.replace(LAPTOP, free_memory=2**20))
-    assert any("pairs needs" in line and "lower dpo.pairs.batch_size" in line for line in knobs)
 
 
 @pytest.mark.parametrize(

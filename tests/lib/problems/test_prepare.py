@@ -162,16 +162,18 @@ def test_only_the_sets_that_params_name_give_validation():
 
 def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems():
     ids = [Problem.create(problem=row["question"], reference="").id for row in GSM8K]
-    rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
+    rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids[1:])}
     file = "data/raw/difficulty.jsonl"
     write_pass_rates(Path(file), rates)
-    band = {"file": file, "lowest": 0.1, "highest": 0.9, "easy_first": True}
+    band = {"file": file, "lowest": 0.25, "highest": 0.75, "easy_first": True}
     sources = {"prepare.grpo.sources": whole("gsm8k"), "prepare.grpo.difficulty": band}
     metrics, _ = _prepare({**sources, "grpo.shuffle": False})
-    # The band leaves out rates 0 and 1, 4 problems each.
+    # The band leaves out rates 0 and 1, and the problem without a rate.
     kept = [rates[problem.id].value for problem in _written("grpo")]
     assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
-    assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
+    dropped = metrics["grpo"]["dropped"]
+    assert dropped["pass_rate_outside_band"]["count"] == 7
+    assert dropped["no_pass_rate"]["count"] == 1
 
 
 def test_fewer_grpo_problems_than_a_step_takes_are_refused():
@@ -199,7 +201,8 @@ def test_generated_problems_leak_only_as_a_whole():
 
 def test_a_bad_row_leaves_nothing_half_written():
     write_jsonl(Path("data/raw/gsm8k.jsonl"), [*GSM8K, {"question": "What?"}])
-    with pytest.raises(UserError, match=r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`"):
+    row = r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`: .*bad_rows: drop"
+    with pytest.raises(UserError, match=row):
         _prepare({"prepare.grpo.sources": whole("gsm8k")})
     assert not Path("out").exists()
     assert not list(Path("data/scratch").iterdir())

@@ -200,9 +200,9 @@ def test_tags_of_choice_replace_the_formats_own():
     ("name", "settings", "words"),
     [
         ("boxed", {"tags": ["a", "b", "c", "d"]}, "has no tags"),
-        ("xml", {"tags": ["<a>", "</a>"]}, "expected four different tags"),
-        ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "expected four different tags"),
-        ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "expected four different tags"),
+        ("xml", {"tags": ["<a>", "</a>"]}, "four different tags"),
+        ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "four different tags"),
+        ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "four different tags"),
         ("xml", {"tags": ["Why:", "End", "So:", "End all"]}, "none inside another"),
         ("alpaca", {"layout": "chatml"}, r"prompt\.layout"),
         ("xml", {"layout": "chatlm"}, r"prompt\.layout"),
@@ -215,14 +215,8 @@ def test_a_format_that_cannot_work_is_refused(name, settings, words):
 
 
 def test_instructions_name_the_formats_own_tags():
-    own_format = prompt_format("xml", tags=["<w>", "</w>", "<r>", "</r>"])
-    assert own_format.instructions == (
-        "Work through the problem between <w> and </w>. Then give the answer alone between <r> and "
-        "</r>. Each tag is on a line of its own:\n<w>\n...\n</w>\n<r>\n...\n</r>"
-    )
-    own = prompt_format("r1_zero", tags=["<w>", "</w>", "<r>", "</r>"])
-    assert "i.e., <w> reasoning process here </w> <r> answer here </r>." in own.instructions
-    for name in ("working_out", "working_out_lines"):
-        own_format = prompt_format(name)
-        assert all(tag in own_format.instructions for tag in own_format.marks)
-        assert "\n" not in own_format.instructions
+    tags = ["<w>", "</w>", "<r>", "</r>"]
+    for name in ("xml", "r1_zero", "working_out", "working_out_lines"):
+        for own_format in (prompt_format(name), prompt_format(name, tags=tags)):
+            assert all(tag in own_format.instructions for tag in own_format.marks)
+            assert ("\n" in own_format.instructions) == (name == "xml")
