@@ -1,6 +1,6 @@
-"""The Python code in docs/training.md runs unchanged."""
+"""The examples from Python train."""
 
-import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from lib.params.data import KnownSource, hub_splits
 from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training
-from tests.conftest import S1
+from tests.conftest import ROOT, S1
 from tests.pipeline.source_rows import row_of
 
 CARD = """---
@@ -27,11 +27,7 @@ configs:
 ---
 """
 
-DOCS = Path(__file__).parents[1] / "docs/training.md"
-
-FROM_A_NAME, FROM_CHECKPOINTS = re.findall(
-    r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL
-)
+EXAMPLES = ROOT / "examples/from_python"
 
 
 @pytest.fixture
@@ -52,13 +48,13 @@ def checkout(base, sets, tmp_path, monkeypatch):
     return tmp_path
 
 
-def printed_by(example: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    exec(compile(example, str(DOCS), "exec"), {})
+def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    runpy.run_path(str(EXAMPLES / name))
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_example_from_a_models_name_trains(checkout, capsys):
-    steps, reward = printed_by(FROM_A_NAME, capsys)[-1].split()
+    steps, reward = printed_by("train_model.py", capsys)[-1].split()
     assert int(steps) > 0
     assert float(reward) >= 0
     mine = checkout / "data/scratch/mine"
@@ -111,7 +107,7 @@ def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout):
 
 def test_the_example_from_checkpoints_trains(checkout, capsys):
     (checkout / "data/models/base/system_prompt.txt").write_text("", encoding="utf-8")
-    lines = printed_by(FROM_CHECKPOINTS, capsys)
+    lines = printed_by("train_checkpoint.py", capsys)
     assert lines[0] == "16 ['format', 'answer']"
     assert float(lines[-1]) >= 0
     assert (checkout / "data/scratch/mine/model/adapter_model.safetensors").is_file()
