@@ -225,26 +225,12 @@ Family = Callable[[Case], Iterator[Pair]]
 
 
 def signs(case: Case) -> Iterator[Pair]:
-    """Turn the sign of a number or an expression, or of its last term."""
-    if not case.is_expression:
-        return
+    """Turn the sign of a number or an expression; edits.tsv turns those of terms."""
     text = case.text
-    if case.value is not None:
+    if case.value:
         yield from case.answered(text[1:] if text.startswith("-") else f"-{text}")
-    elif not re.search(r"[Cc]|log|ln", text):
+    elif case.is_expression and not re.search(r"[Cc]|log|ln", text):
         yield from case.answered(rf"-({text})", rf"-1\cdot({text})")
-    # A ± or the terms of an exponent stay: `(-1)^{n+1}` and `(-1)^{n-1}` are one.
-    terms = [at for at in range(1, len(text)) if text[at] in "+-" and _is_binary(text, at)]
-    if terms and case.value is None and re.match(r"\s*[1-9a-z\\]", text[terms[-1] + 1 :]):
-        at = terms[-1]
-        yield from case.answered(text[:at] + "+-"[text[at] == "+"] + text[at + 1 :])
-
-
-def _is_binary(text: str, at: int) -> bool:
-    """Return True if the sign at `at` joins two terms outside every group."""
-    before = text[:at].rstrip()
-    is_open = any(before.count(one) != before.count(two) for one, two in ("()", "{}", "[]"))
-    return not is_open and before.count("|") % 2 == 0 and bool(re.search(r"[\w})!]$", before))
 
 
 def last_digits(case: Case) -> Iterator[Pair]:
@@ -347,14 +333,6 @@ def units(case: Case) -> Iterator[Pair]:
         for shape in ("%s%s",) if one.startswith("^") else (r"%s\text{ %s}", "%s %s"):
             yield Pair(shape % (text, one), shape % (text, two))
     yield from filled("units of money and angles", case)
-
-
-def turned_inequalities(case: Case) -> Iterator[Pair]:
-    """Turn the sign of an inequality, or add or drop its equality."""
-    match = re.fullmatch(r"([a-z])\s*(<|>|\\leq?|\\geq?)\s*(\S+)", case.text)
-    if match and value(match[3]) is not None:
-        for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
-            yield from case.answered(f"{match[1]} {sign} {match[3]}")
 
 
 def brackets(case: Case) -> Iterator[Pair]:
@@ -472,14 +450,10 @@ FAMILIES: dict[str, Family] = {
     "sign patterns": templated(
         "sign patterns", lambda case: case.is_expression and "n" not in case.text
     ),
-    "conditions": _joined(
-        turned_inequalities,
-        templated(
-            "conditions",
-            lambda case: (
-                case.is_expression
-                and not re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text))
-            ),
+    "conditions": templated(
+        "conditions",
+        lambda case: (
+            case.is_expression and not re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text))
         ),
     ),
     "sizes": templated(
