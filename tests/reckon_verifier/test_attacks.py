@@ -151,7 +151,7 @@ def test_pairs_wrong_by_construction_are_refused(family):
 
 @pytest.fixture(scope="module")
 def laws():
-    return Laws(reckon, references(None), seed=41, size=70)
+    return Laws(reckon, references(None), seed=41, size=50)
 
 
 @pytest.mark.parametrize("law", LAWS)

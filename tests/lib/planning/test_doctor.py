@@ -10,6 +10,7 @@ from lib.core.process import locked_versions
 from lib.models.gpu import Gpu
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import (
+    SAFE_VALUES,
     Machine,
     doctor_lines,
     findings,
@@ -131,29 +132,43 @@ def test_what_only_spoils_the_result_is_a_warning():
 
 
 FLASH, KERNEL = "flash_attention_2", f"kernels-community/flash-attn2@{'0' * 40}"
+OLD = dataclasses.replace(SERVER, gpus=(Gpu("Tesla T4", "580.1", 80 * GIB, 79 * GIB, 7.5),))
+VLLM, UNSLOTH = {"engine": "vllm"}, {"model": {"backend": "unsloth"}}
+FLASHING, WITH_KERNEL = ({"model": {"attention": each}} for each in (FLASH, KERNEL))
+HALF = {"model": {"dtype": "bfloat16", "mixed_precision": "bf16"}}
+
+
+def having(package: str) -> Machine:
+    return dataclasses.replace(SERVER, packages=frozenset({package}))
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "machine", "word"),
+    ("changes", "machine", "fault"),
     [
-        ("backend", "unsloth", LAPTOP, "needs a GPU"),
-        ("attention", FLASH, LAPTOP, "needs a GPU"),
-        ("backend", "unsloth", {}, "needs unsloth, not installed"),
-        ("attention", FLASH, {}, "needs flash_attn or kernels, not installed"),
-        ("attention", FLASH, {"kernels"}, ""),
-        ("attention", FLASH, {"flash_attn"}, ""),
-        ("attention", KERNEL, {"flash_attn"}, "needs kernels, not installed"),
-        ("attention", KERNEL, {"kernels"}, ""),
+        (UNSLOTH, LAPTOP, "unsloth needs a GPU"),
+        (FLASHING, LAPTOP, f"{FLASH} needs a GPU"),
+        (UNSLOTH, having("vllm"), "unsloth needs unsloth, not installed"),
+        (FLASHING, having("vllm"), f"{FLASH} needs flash_attn or kernels, not installed"),
+        (FLASHING, having("kernels"), ""),
+        (FLASHING, having("flash_attn"), ""),
+        (WITH_KERNEL, having("flash_attn"), f"{KERNEL} needs kernels, not installed"),
+        (WITH_KERNEL, having("kernels"), ""),
+        # vLLM 0.32, platforms/cuda.py, `check_if_supports_dtype`.
+        (HALF | {"rollout": VLLM}, OLD, "rollout.engine=vllm needs 8.0 for bfloat16, and Tesla T4"),
+        (HALF | {"evaluate": VLLM}, OLD, "evaluate.engine=vllm needs 8.0 for bfloat16"),
+        ({"rollout": VLLM}, OLD, ""),
+        (HALF, OLD, ""),
+        (FLASHING, OLD, f"{FLASH} needs 8.0 for flash attention, and Tesla T4"),
+        (WITH_KERNEL, OLD, f"{KERNEL} needs 8.0 for flash attention"),
     ],
 )
-def test_a_part_that_is_missing_is_named(tiny, key, value, machine, word):
-    params = tiny.replaced(model={key: value})
-    if not isinstance(machine, Machine):
-        machine = dataclasses.replace(SERVER, packages=frozenset(machine))
-    reasons = problems(params, machine)
-    assert len(reasons) == bool(word)
-    for reason in reasons:
-        assert reason.startswith(f"model.{key}={value} {word}") and f"set model.{key}: " in reason
+def test_a_part_that_the_machine_lacks_is_named(tiny, changes, machine, fault):
+    params = changed(tiny, changes)
+    lacks = [each for each in findings(params, machine) if " needs " in each.text]
+    assert [each.weight for each in lacks] == ["certain"] * bool(fault)
+    for each in lacks:
+        key = each.text.partition("=")[0]
+        assert fault in each.text and each.text.endswith(f"or set {key}: {SAFE_VALUES[key]}")
         assert verdict(params, machine) == "verdict: these params cannot run here"
 
 
@@ -207,30 +222,6 @@ def test_what_triton_compiles_with_is_looked_for(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sysconfig.get_path", lambda _: "/nowhere")
     assert list(missing_tools()) == ["gcc", "Python.h"]
-
-
-OLD = dataclasses.replace(SERVER, gpus=(Gpu("Tesla T4", "580.1", 80 * GIB, 79 * GIB, 7.5),))
-HALF = {"dtype": "bfloat16", "mixed_precision": "bf16"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        # vLLM 0.32, platforms/cuda.py, `check_if_supports_dtype`.
-        ({"model": HALF, "rollout": {"engine": "vllm"}}, ["rollout.engine=vllm", "bfloat16"]),
-        ({"model": HALF, "evaluate": {"engine": "vllm"}}, ["evaluate.engine=vllm", "bfloat16"]),
-        ({"rollout": {"engine": "vllm"}}, []),
-        ({"model": HALF}, []),
-        ({"model": {"attention": FLASH}}, [f"model.attention={FLASH}", "sdpa"]),
-        ({"model": {"attention": KERNEL}}, [f"model.attention={KERNEL}", "sdpa"]),
-    ],
-)
-def test_what_an_old_card_cannot_compute_is_named(tiny, changes, words):
-    params = changed(tiny, changes)
-    old = [each for each in findings(params, OLD) if "Tesla T4" in each.text]
-    assert [each.weight for each in old] == ["certain"] * bool(words)
-    assert all(word in old[0].text for word in [*words, "7.5"] if words)
-    assert not [text for text in problems(params, SERVER) if "capability" in text]
 
 
 @pytest.mark.parametrize(

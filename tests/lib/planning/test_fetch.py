@@ -184,16 +184,6 @@ def test_a_fetched_file_that_changes_is_refused_a_copied_one_is_not(hub):
         find(repository)
 
 
-def test_a_copy_below_the_checkout_finds_what_was_fetched(hub, monkeypatch):
-    fetch()
-    source = load_params().prepare.sft.sources[0].source
-    hub.online = False
-    copy = Path(".dvc/tmp/exps/tmp1")
-    copy.mkdir(parents=True)
-    monkeypatch.chdir(copy)
-    assert sum(1 for _ in read_source(source)) > 0
-
-
 def test_a_missing_set_is_one_line_and_changes_no_params(hub):
     shutil.rmtree(hub.root / "datasets--unsloth--OpenMathReasoning-mini")
     before = Path("params.yaml").read_text()

@@ -269,31 +269,22 @@ def _response(n, result, **truth):
     return {"prompt": PROMPT.format(n=n), "response": text, **truth}
 
 
-@pytest.mark.parametrize("column", ["ground_truth", "answer"])
-def test_a_wrong_response_is_judged_by_its_own_truth(column):
-    rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)}) for n in range(40)]
-    dropped, kept = _responses(rows, correct_only=True)
-    assert dropped["solution_not_correct"] == 20
-    assert [each.reference for each in kept] == [str(n + 1) for n in range(0, 40, 2)]
-
-
-def test_a_second_set_has_the_truth_of_responses():
+@pytest.mark.parametrize("column", ["ground_truth", "answer", "truth_from"])
+def test_a_response_is_judged_by_its_row_or_a_second_set(column):
     truth = [{"problem": f"What is  {n} + 1?", "answer": str(n + 1)} for n in range(30)]
     write_jsonl(Path("data/raw/truth.jsonl"), truth)
-    rows = [_response(n, n + 1 + n % 2) for n in range(40)]
-    dropped, kept = _responses(rows, correct_only=True, truth_from=[path_source("truth")])
-    assert (dropped["solution_not_correct"], dropped["missing_field"]) == (15, 10)
-    assert len(kept) == 15
+    own = column != "truth_from"
+    rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)} if own else {}) for n in range(40)]
+    rows.append({**rows[0], "response": " So it is 1 and we go on and on and"})
+    dropped, kept = _responses(
+        rows, correct_only=True, truth_from=[] if own else [path_source("truth")]
+    )
+    num_known = 40 if own else 30
+    assert dropped.get("missing_field", 0) == 40 - num_known
+    assert (dropped["solution_not_correct"], dropped["no_answer"]) == (num_known // 2, 1)
+    assert [each.reference for each in kept] == [str(n + 1) for n in range(0, num_known, 2)]
 
 
 def test_a_response_is_no_truth():
     with pytest.raises(UserError, match=r"`reference`.*`truth_from:`"):
         _responses([_response(1, 2)])
-
-
-def test_a_response_without_a_marked_answer_is_dropped():
-    rows = [_response(n, n + 1, answer=str(n + 1)) for n in range(9)]
-    cut_off = {**rows[0], "response": " So it is 1 and we go on and on and"}
-    dropped, kept = _responses([*rows[1:], cut_off])
-    assert dropped["no_answer"] == 1
-    assert len(kept) == 8

@@ -35,16 +35,10 @@ def test_no_completion_makes_parsing_raise(name, pieces):
     prompt_format(name).parse("".join(pieces))
 
 
-def test_only_r1_zero_stops_before_eos():
-    stops = {name: prompt_format(name).stop_strings for name in FORMATS}
-    assert {name: strings for name, strings in stops.items() if strings} == {
-        "r1_zero": ("</answer>",)
-    }
-
-
 @pytest.mark.parametrize("tags", [(), ("<w>", "</w>", "<r>", "</r>")])
 def test_r1_zero_cut_at_its_stop_string_parses_whole(tags):
     own_format = prompt_format("r1_zero", tags=tags)
+    assert prompt_text(own_format, "2 + 2?").endswith(f"Assistant: {own_format.marks[0]}")
     target = own_format.target(solution="2 + 2 = 4", reference="4")
     rambling = f"{target}\nUser: What is 3 + 3?"
     (stop,) = own_format.stop_strings
@@ -184,16 +178,6 @@ def test_r1_zero_needs_the_space_between_its_tags():
     parsed = R1_ZERO.parse(" Add.</think>\n<answer>4</answer>")
     assert not parsed.format_ok
     assert parsed.answer == "4"
-
-
-def test_tags_of_choice_replace_the_formats_own():
-    own_format = prompt_format("r1_zero", tags=["<a>", "</a>", "<b>", "</b>"])
-    assert own_format.marks == ("<a>", "</a>", "<b>", "</b>")
-    assert own_format.stop_strings == ("</b>",)
-    prompt = prompt_text(own_format, "2 + 2?")
-    assert "i.e., <a> reasoning process here </a> <b> answer here </b>." in prompt
-    assert "<think>" not in prompt
-    assert prompt.endswith("Assistant: <a>")
 
 
 @pytest.mark.parametrize(
