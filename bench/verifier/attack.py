@@ -233,36 +233,6 @@ def signs(case: Case) -> Iterator[Pair]:
         yield from case.answered(rf"-({text})", rf"-1\cdot({text})")
 
 
-def last_digits(case: Case) -> Iterator[Pair]:
-    """Change the last digit of a number, of a fraction's or root's integers, of list items."""
-    text = case.text
-    shapes = [
-        r"(-?(?=[1-9])\d*)(\d)(\\sqrt\{\d+\}|\\pi|[a-z]|\\sqrt\{\d+\}\\pi)",
-        r"(\d*\\sqrt\{\d*)(\d)(\})",
-    ]
-    if case.value is not None:
-        shapes.append(r"(.*)(\d)()")
-    for match in filter(None, (re.fullmatch(shape, text) for shape in shapes)):
-        yield from case.answered(
-            *(f"{match[1]}{digit}{match[3]}" for digit in _other_digits(match[2]))
-        )
-    values = {value(item) for item in case.items}
-    for item in case.items:
-        if item[-1].isdigit():
-            changed = f"{item[:-1]}{_other_digits(item[-1])[0]}"
-            if value(changed) not in values:
-                yield from case.answered(_replaced(text, item, changed))
-
-
-def _other_digits(digit: str) -> list[str]:
-    return [str((int(digit) + step) % 10) for step in (1, 9, 5)]
-
-
-def _replaced(text: str, item: str, other: str) -> str:
-    """Replace the whole list item in `text`."""
-    return re.sub(rf"(?<![\d.\-{{]){re.escape(item)}(?![\d.}}])", lambda _: other, text, count=1)
-
-
 def large_integers(case: Case) -> Iterator[Pair]:
     """Write neighbours of an integer and of powers built from it, in digits and powers of ten."""
     number = case.integer
@@ -347,21 +317,13 @@ def brackets(case: Case) -> Iterator[Pair]:
     if rest:
         return
     yield from filled("pairs", case, **slots)
-    if left + right != "()" and value(one) < value(two):  # type: ignore[operator]
-        flipped = {"[]": "()", "[)": "[]", "(]": "()"}[left + right]
-        yield from case.answered(f"{flipped[0]}{one}, {two}{flipped[1]}", rf"{one} < x < {two}")
 
 
 def lists(case: Case) -> Iterator[Pair]:
-    """Add or drop an element; turn a ratio; swap rows of a matrix."""
-    if not case.items or case.mentions("ratio"):
-        return
-    items = case.items
-    one, two = items[:2]
-    yield from case.answered(", ".join(items[1:]), ", ".join(items[:-1]), items[-1])
-    yield from filled("lists", case, all=", ".join(items), one=one, two=two)
-    if abs(value(one) or 0) != abs(value(two) or 0):
-        yield Pair(f"{one}:{two}", f"{two}:{one}")
+    """Take a list for something else, or its entries for those of a matrix; edits.py drops some."""
+    if case.items and not case.mentions("ratio"):
+        one, two = case.items[:2]
+        yield from filled("lists", case, all=", ".join(case.items), one=one, two=two)
 
 
 def steps(case: Case) -> Iterator[Pair]:
@@ -483,7 +445,7 @@ FAMILIES: dict[str, Family] = {
     **{
         family.__name__.replace("_", " "): family
         for family in (
-            *(signs, last_digits, large_integers, decimals, roundings, units),
+            *(signs, large_integers, decimals, roundings, units),
             *(brackets, lists, steps, echoes),
         )
     },
