@@ -11,10 +11,9 @@ import re
 import pytest
 import sympy
 
-from bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from bench.verifier.attack_by_training import false_rewards, read_rollouts
 from bench.verifier.graders import disagreements, reckon
-from bench.verifier.laws import KINDS, LAWS, Laws
+from bench.verifier.laws import LAWS, Laws, accepted_pairs, bounded
 from bench.verifier.references import GOLDEN, references, rows_of
 from lib.core.plugins import label
 from lib.prompts import prompt_format
@@ -24,6 +23,8 @@ from lib.rewards.grading import Grading
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.identity import Fingerprint
 from reckon_verifier.tree import Node, number, symbol
+from reckon_verifier.wrong import KINDS
+from reckon_verifier.wrong.families import FAMILIES, derived
 
 FLOORS = {
     "tiny": {"answer": 0.0},

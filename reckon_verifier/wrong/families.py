@@ -15,14 +15,11 @@ import itertools
 import json
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from bench.verifier.graders import Grader
 
 TEMPLATES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("templates.json").read_text(encoding="utf-8")
@@ -458,19 +455,3 @@ def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
     for pair in dict.fromkeys(pairs):
         if "".join(pair.answer.split()) != "".join(pair.reference.split()):
             yield pair
-
-
-def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
-    """Select at most so many (0: all), the same ones for a seed, whatever others there are."""
-    text = "{0}{1.reference}{1.answer}{1.problem}".format
-    return sorted(pairs, key=lambda pair: zlib.crc32(text(seed, pair).encode()))[: limit or None]
-
-
-def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:
-    """Return the pairs counted as right by the grader."""
-    forms = ("answer", "text")
-    return [
-        pair
-        for pair in pairs
-        if grader(pair.answer, pair.reference, forms[pair.is_text], pair.problem)
-    ]
