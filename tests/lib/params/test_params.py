@@ -14,8 +14,9 @@ from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
-from lib.params.load import DPO, doubts, read_yaml
+from lib.params.load import DPO, read_yaml
 from lib.params.model import lost_updates
+from lib.params.rules import doubts
 from lib.rewards.functions import rewards_of
 from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
