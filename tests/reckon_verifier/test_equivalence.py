@@ -60,20 +60,11 @@ def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text):
     reference_problem(text)
 
 
-def test_unicodes_italic_h_is_an_h():
-    assert is_equivalent(reference="h+k", answer="ℎ+𝑘")
-    assert not is_equivalent(reference="h+k", answer="ℏ+𝑘")
-
-
 @pytest.mark.parametrize("text", [r"\(", r"\[", r"\(\[", "$", r"$\text{"])
 def test_a_problem_of_unclosed_brackets_takes_no_time(text):
     before = time.process_time()
     compare(reference=r"k\pi", answer=r"n\pi", problem=text * 20_000)
     assert time.process_time() - before < 5
-
-
-def test_an_empty_set_is_compared_and_no_fault():
-    assert compare(reference=r"\{1,2\}", answer=r"\emptyset") == (False, "list")
 
 
 def test_a_formula_of_the_problem_is_no_answer_to_it():
@@ -95,22 +86,6 @@ def test_a_formula_of_the_problem_is_no_answer_to_it():
     assert is_equivalent(reference=r"\sqrt{12}", answer=r"2\sqrt{3}", problem=problem)
 
 
-def test_a_bare_reference_above_1_has_no_hundredths_in_a_question_for_percent():
-    problem = "What percent of the students passed?"
-    for reference, answer, equal in (
-        ("10", r"1000\%", False),
-        ("10", r"10\%", True),
-        ("0.25", r"25\%", True),
-        (r"10\%", "0.1", True),
-    ):
-        assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
-
-
-def test_a_sum_has_bounds_that_are_integers():
-    assert not is_equivalent(reference=r"\frac{35}{8}", answer=r"\sum_{k=1}^{5/2} k")
-    assert is_equivalent(reference="6", answer=r"\sum_{k=1}^{3} k")
-
-
 def test_cancellation_inside_functions_is_no_proof():
     tiny = "2^{-50}"
     for _ in range(8):
@@ -121,11 +96,6 @@ def test_cancellation_inside_functions_is_no_proof():
     assert not is_equivalent(reference="0", answer=answer)
     assert not is_equivalent(reference="5", answer=f"5+{answer}")
     assert is_equivalent(reference=r"\sin^2 1", answer=r"\frac{1-\cos 2}{2}")
-
-
-@pytest.mark.parametrize("name", ["not_5", r"\cos_x", r"\|x\|", r"\overset{a}", "twice_x"])
-def test_what_is_no_name_of_a_value_is_not_left_out(name):
-    assert not is_equivalent(reference="5", answer=f"{name} = 5")
 
 
 @pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.name)
