@@ -30,7 +30,6 @@ def main(
 ) -> None:
     """Print what right answers and other texts earn."""
     params = load_params(params_file)
-    from bench.verifier.laws import changes
     from lib import prompts
     from lib.artifacts.problems import excerpt, read_problems
     from lib.core.plugins import is_plugin
@@ -53,7 +52,7 @@ def main(
     problems = list(read_problems(set))[: limit or None]
     if len(problems) < 2:
         raise click.UsageError(f"{set}: expected two problems or more")
-    result = audit(problems, grading, changes)
+    result = audit(problems, grading)
     rows = [("the right answer", f"{result.best:.4g} at most", str(len(result.unlearnable)))]
     rows += [
         (name, f"{mean:.4g}", str(len(loopholes)))

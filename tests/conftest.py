@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from lib import params
 from lib.artifacts import hash_path, write_json
-from lib.params import load
+from lib.params import presets
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from lib.prompts.formats import conversation
@@ -122,13 +122,13 @@ def pytest_configure() -> None:
     use_common_cpu_kernels()
     # A shell's background job ignores Ctrl-C, which tests send to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    plain, names = load.preset_params, {*load.preset_names()}
+    plain, names = presets.preset_params, {*presets.preset_names()}
     once = functools.cache(plain)
 
     def composed(preset: str, **options: Any) -> params.Params:
         return plain(preset, **options) if options or preset not in names else once(preset)
 
-    load.preset_params = params.preset_params = composed
+    presets.preset_params = params.preset_params = composed
 
 
 @pytest.hookimpl(tryfirst=True)

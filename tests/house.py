@@ -6,10 +6,6 @@ import subprocess
 import tokenize
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
-from lib.params.schema import by_dotted_key
-
 LAYOUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENCODING, tokenize.ENDMARKER,
@@ -35,18 +31,5 @@ def size_of(*folders: str) -> str:
     return f"{tokens:,} tokens in {len(files)} files"
 
 
-def main() -> None:
-    """Print the totals."""
-    dag = Path("dvc.yaml").read_text(encoding="utf-8")
-    deps = [dep for stage in YAML(typ="safe").load(dag)["stages"].values() for dep in stage["deps"]]
-    code = [dep for dep in deps if not dep.startswith(("data/", "${"))]
-    print(f"product: {size_of('lib', 'stages', 'plugins')}; tests: {size_of('tests')}")  # noqa: T201
-    params = YAML(typ="safe").load(Path("params.yaml").read_text(encoding="utf-8"))
-    num_params = len(by_dotted_key(params)) + len(params["optimizer"])
-    print(  # noqa: T201
-        f"dvc.yaml: {len(dag.splitlines())} lines, {len(code)} code entries; params: {num_params}"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    print(f"product: {size_of('lib', 'stages', 'plugins')}; tests: {size_of('tests')}")  # noqa: T201

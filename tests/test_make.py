@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from commands import GROUPS
@@ -36,13 +35,6 @@ def error_of(shown: "subprocess.CompletedProcess[str]") -> str:
     (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
     assert line.startswith("Error: ")
     return line
-
-
-def test_make_alone_lists_every_verb_with_what_it_does():
-    shown = make().stdout
-    assert shown.startswith("reckon 1.")
-    for verb in ("all", "repro", "preset", "compare", "study", "test", "check", "clean"):
-        assert f"  make {verb} " in shown
 
 
 @pytest.fixture
@@ -214,7 +206,3 @@ def test_the_shell_completes_commands_and_presets():
 def test_commands_without_an_environment_name_setup(bare):
     shown = run_command("./reckon", "plan", cwd=bare)
     assert shown.returncode == 1 and "`make setup`" in shown.stderr
-
-
-def test_benchmarks_without_a_name_lists_them():
-    assert "gsm8k, " in CliRunner().invoke(commands, ["benchmarks"]).output

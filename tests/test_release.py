@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from bench.release.__main__ import steps
 from bench.release.check import faults
 from tests.conftest import ROOT, run_command
 
@@ -53,14 +52,3 @@ def test_a_changed_number_is_named_with_file_and_value(published):
     sources = {line.split(" records ")[0].split()[-1] for line in found if line.startswith(REPORT)}
     assert sources == {"dvc.lock", "reports/release.json"}
     assert {line.split(":")[0] for line in found} == {*NUMBERS, REPORT}
-
-
-def test_a_release_runs_what_pages_quote_then_writes(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    names = [step.name for step in steps("1.1.0")]
-    assert [name for name in names if "study" in name] == [
-        "run the study pretrained",
-        "run the study seeds",
-    ]
-    assert names.index("run the default: dvc repro") < names.index("run the study seeds")
-    assert names[-2:] == ["check that the published files agree", "commit and tag"]

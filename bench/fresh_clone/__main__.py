@@ -17,14 +17,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
 
-from lib.artifacts import read_jsonl
 from lib.models.runtime import device_name
 from tests.conftest import ROOT
 
@@ -95,22 +93,6 @@ def cost(command: str, folder: Path, environment: dict[str, str]) -> dict[str, A
     }
 
 
-def quoted(graded: Path) -> dict[str, str]:
-    """Return README's example: the first held-out problem of three steps that only GRPO solves.
-
-    Its text is `problem`; each checkpoint has its greedy completion.
-    """
-    by_problem: dict[str, dict[str, Any]] = defaultdict(dict)
-    for file in sorted(graded.glob("*.jsonl")):
-        for row in read_jsonl(file):
-            if (row["benchmark"], row["mode"], row["level"]) == ("held_out", "greedy", 3):
-                by_problem[row["problem"]][row["checkpoint"]] = row
-    for problem, rows in by_problem.items():
-        if [name for name, row in rows.items() if row["answer_ok"]] == ["grpo"]:
-            return {"problem": problem} | {name: row["completion"] for name, row in rows.items()}
-    return {}
-
-
 def sentence(measured: dict[str, Any]) -> str:
     """Return the costs in README's words."""
     setup, run = measured["setup"], measured["run"]
@@ -152,7 +134,6 @@ def main(preset: str, note: str) -> None:
                 "disk_gb": used_gb(clone / ".venv"),
             },
             "run": run | {"disk_gb": round(used_gb(clone) - before, 2)},
-            "completions": quoted(clone / "data/graded"),
         }
     click.echo(f"README: Measured {note}: {sentence(measured)}")
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}

@@ -169,7 +169,7 @@ def _samples_with_vllm(row: Row) -> bool:
 def training(
     params: Params, row: Row, problems: list[Problem], *, base: Path, scratch: Path
 ) -> dict[str, Any]:
-    """Train; return seconds of a step, tokens a second, memory beside the plan's, and settings."""
+    """Train; return seconds of a step, tokens a second, and memory beside the plan's."""
     from transformers import TrainerCallback
 
     from lib.training.phase.console import SECONDS
@@ -216,7 +216,6 @@ def training(
         # With stale weights the gap is small at first, and grows with each step.
         "sampler_gap_at_first_step": gaps[0] if gaps else None,
         "sampler_gap_at_last_step": gaps[-1] if gaps else None,
-        "settings": settings(trainer, params),
     }
 
 
@@ -239,23 +238,6 @@ def planned(params: Params, row: Row) -> dict[str, float]:
     stated = {"peak_memory_bytes": sum(phase.memory.values())}
     gpus = find_gpus()
     return stated | ({"device_memory_bytes": phase.bytes_on(gpus[0].memory)} if gpus else {})
-
-
-def settings(trainer: Any, params: Params) -> dict[str, Any]:
-    """Return the trained weights and the settings, as the trainer has them."""
-    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    return {
-        "trained_parameters": sum(weight.numel() for weight in trained),
-        "trained": sorted({str(weight.dtype).removeprefix("torch.") for weight in trained}),
-        "weights": params.model.dtype,
-        "autocast": "bfloat16" if trainer.args.bf16 else None,
-        "attention": trainer.model.config._attn_implementation,
-        "rollouts": params.rollout.engine,
-        "gradient_checkpointing": bool(trainer.model.is_gradient_checkpointing),
-        "micro_batch": trainer.args.per_device_train_batch_size,
-        "micro_batches": trainer.args.gradient_accumulation_steps,
-        "shares_weights_with_vllm": hasattr(trainer.model, "vllm_engine"),
-    }
 
 
 def memory() -> dict[str, int]:

@@ -18,8 +18,9 @@ from ruamel.yaml import YAML
 from lib.core.errors import UserError
 from lib.models.hub import fetch, kernel_repository, look_up
 from lib.params import compose_preset, model_shapes, parse_params, preset_params
-from lib.params.load import BASE, PRESETS, preset_names, read_yaml
+from lib.params.load import PRESETS, read_yaml
 from lib.params.model import FLASH_KERNEL
+from lib.params.presets import BASE, preset_names
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -27,7 +27,8 @@ from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params import PARAMS_FILE, load_params
-from lib.params.load import nearest_preset, read_yaml
+from lib.params.load import read_yaml
+from lib.params.presets import nearest_preset
 from lib.report.release import LOCK, RELEASE, release_name, stage_sources
 from lib.studies.definition import STUDIES, load_study
 from lib.studies.experiments import made_from

@@ -15,36 +15,14 @@ import functools
 import itertools
 import random
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from bench.verifier.attack import (
-    FAMILIES,
-    TEMPLATES,
-    Case,
-    Family,
-    accepted_pairs,
-    bounded,
-    derived,
-)
-from bench.verifier.edits import EDITS, LENGTH
 from bench.verifier.graders import Grader
-
-KINDS: dict[str, Family] = FAMILIES | EDITS
-"""All changes of a reference that are wrong by construction."""
-
-
-def changes(text: str, problem: str, number: int) -> Iterator[tuple[str, str, bool]]:
-    """Yield each kind with one wrong answer, and whether it is a completion.
-
-    Args:
-        number: selects one of a kind's wrong answers; different problems try different ones.
-    """
-    for kind, family in KINDS.items():
-        pairs = [x for x in derived(family, {text: problem}) if x.reference == Case(text).text]
-        for pair in pairs[number % max(len(pairs), 1) :][:1]:
-            yield kind, pair.answer, pair.is_text
-
+from reckon_verifier.wrong import KINDS
+from reckon_verifier.wrong.edits import LENGTH
+from reckon_verifier.wrong.families import TEMPLATES, Case, Pair, derived
 
 LEAVES, SHAPES, PIECES = (TEMPLATES[f"fuzz: {name}"] for name in ("leaves", "shapes", "pieces"))
 TOKENS = (*LEAVES, *PIECES, *TEMPLATES["laws: tokens"])
@@ -53,6 +31,22 @@ _LOOSE = re.compile(
     r"%|\\text|\\math|\\circ|[°$€£=≈:;,∈]|approx|\d\.\d|\\in\b|_\{?10|(?<![\\A-Za-z])[A-Za-z]{2}"
     r"|^\(?[A-Ja-j]\)?$"
 )
+
+
+def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
+    """Select at most so many (0: all), the same ones for a seed, whatever others there are."""
+    text = "{0}{1.reference}{1.answer}{1.problem}".format
+    return sorted(pairs, key=lambda pair: zlib.crc32(text(seed, pair).encode()))[: limit or None]
+
+
+def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:
+    """Return the pairs counted as right by the grader."""
+    forms = ("answer", "text")
+    return [
+        pair
+        for pair in pairs
+        if grader(pair.answer, pair.reference, forms[pair.is_text], pair.problem)
+    ]
 
 
 class Tried(NamedTuple):

@@ -21,6 +21,7 @@ from lib.core.plugins import is_plugin, plugin_hashes
 EXEMPT = (
     "lib/core",
     "lib/params/load.py",
+    "lib/params/presets.py",
     "lib/params/rules.py",
     "lib/presets",
     "stages/__init__.py",

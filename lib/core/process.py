@@ -124,7 +124,7 @@ def set_library_variables() -> None:
     }
     # OpenMP's waiting threads sleep after a short spin. Small operations on two threads keep 0.9 of
     # their speed on an idle machine (0.6 without any spin, `PASSIVE`) and gain 1.3 times or more
-    # beside two busy processes (bench/busy.json).
+    # beside two busy processes.
     if "OMP_WAIT_POLICY" not in os.environ:
         variables["GOMP_SPINCOUNT"] = "3000"
     for name, value in variables.items():

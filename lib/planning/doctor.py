@@ -30,8 +30,8 @@ from lib.models.gpu import (
 )
 from lib.params import Params
 from lib.params.engines import URL, server_urls
-from lib.params.load import doubts
 from lib.params.model import FLASH_KERNEL, NEEDS_GPU
+from lib.params.rules import doubts
 from lib.planning.inputs import input_problems
 from lib.planning.memory import ALONE, ARCHITECTURES, BYTES, Shape, export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of

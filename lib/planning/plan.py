@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from lib.models.unsloth import shares_weights
 from lib.params import Params, facts_of, preset_params
 from lib.params.data import AnySource, GeneratorSource, HubSource, KnownSource, known_sets
-from lib.params.load import BASE, doubts
+from lib.params.presets import BASE
+from lib.params.rules import doubts
 from lib.planning.memory import (
     ALONE,
     BYTES,

@@ -13,7 +13,7 @@ from flatten_dict import flatten
 
 from lib.artifacts import hash_json
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, describe_selection
-from lib.params.load import nearest_preset
+from lib.params.presets import nearest_preset
 from lib.params.schema import by_dotted_key
 from lib.report.charts import Figure
 from lib.report.comparisons import Comparison, alarms, compare_checkpoints, describe

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from lib.artifacts.problems import Problem
@@ -16,14 +16,11 @@ from lib.prompts import PromptFormat
 from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from reckon_verifier import is_equivalent
-
-Change = tuple[str, str, bool]
-Changes = Callable[[str, str, int], Iterable[Change]]
-"""(reference, problem, number) -> kind and text of wrong answers, True if it is a completion."""
+from reckon_verifier.wrong import changes
 
 
 def attempts(
-    problem: Problem, other: Problem, written_in: PromptFormat, changes: Iterable[Change]
+    problem: Problem, other: Problem, written_in: PromptFormat, number: int
 ) -> Iterator[tuple[str, str]]:
     """Yield name and text of what a policy may write instead of the right answer."""
     written = functools.partial(written_in.target, solution=problem.solution)
@@ -39,7 +36,7 @@ def attempts(
         yield "The answer is 5", "The answer is 5"
     if not is_right(answer=other.reference):
         yield "another problem's answer", written(reference=other.reference)
-    for kind, answer, is_completion in changes:
+    for kind, answer, is_completion in changes(problem.reference, problem.problem, number):
         yield kind, answer if is_completion else written(reference=answer)
 
 
@@ -68,11 +65,8 @@ class Audit:
         return not (self.unlearnable or loopholes) and self.is_stable
 
 
-def audit(problems: Sequence[Problem], grading: Grading, changes: Changes) -> Audit:
+def audit(problems: Sequence[Problem], grading: Grading) -> Audit:
     """Score the right answers, and `attempts` at each problem.
-
-    Args:
-        changes: edits of a reference that are wrong by construction.
 
     Raises:
         UserError: a reward fails; names it and the completion.
@@ -96,8 +90,7 @@ def audit(problems: Sequence[Problem], grading: Grading, changes: Changes) -> Au
     ]
     tries: list[tuple[str, int]] = []
     for place, problem in enumerate(problems):
-        edits = changes(problem.reference, problem.problem, place)
-        for name, text in attempts(problem, problems[place - 1], form, edits):
+        for name, text in attempts(problem, problems[place - 1], form, place):
             tries.append((name, place))
             batch.append(rollout(problem, text))
     start = time.perf_counter()

@@ -1,7 +1,6 @@
 """The documentation's commands work, in the order of each page."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from tests.docs.blocks import Block, blocks_of
 from tests.pipeline.test_end_to_end import WARM, Clone, copy_of
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-ELSEWHERE = {"compare", "dpo", "own_task"}
+ELSEWHERE = {"dpo", "own_task"}
 """Pages with a test of their own: below, and in tests/pipeline/test_end_to_end.py."""
 
 
@@ -60,23 +59,6 @@ def test_a_task_without_maths_is_learned(ran):
         run_page(ROOT / "docs/own_task.md", ran)
         greedy = read_json(ran.folder / "reports/metrics/evaluate/grpo.json")["held_out"]["greedy"]
         assert greedy["answer_accuracy"] >= 0.95
-    finally:
-        put_back(ran)
-
-
-@pytest.mark.slow
-def test_the_table_of_experiments_shows_what_differs(ran):
-    in_bash("dvc exp remove --all-commits || true", ran)  # experiments of other pages
-    try:
-        page = ROOT / "docs/compare.md"
-        run_page(page, ran)
-        example = re.search(r"exp run --name (\w+) -S (\S+)=(\S+)", page.read_text("utf-8"))
-        name, key, value = example.groups()
-        table = in_bash("./reckon experiments", ran).stdout
-        head = next(line for line in table.splitlines() if "state" in line).split()
-        assert head == ["state", "answer_accuracy", "pass_at_1", key]
-        assert re.search(rf"^{name} +success .*{value}\b", table, re.MULTILINE)
-        assert max(len(line.rstrip()) for line in table.splitlines()) <= 100
     finally:
         put_back(ran)
 

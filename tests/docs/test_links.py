@@ -43,14 +43,6 @@ def broken_links_of(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_git_ignores_what_the_commands_of_a_page_write(page):
-    written = re.findall(r"(?:--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
-    command = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
-    ran = run_command(*command)
-    assert ran.stdout.split() == command[2:]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_of_a_page_leads_somewhere(page):
     assert list(broken_links_of(page)) == []
 

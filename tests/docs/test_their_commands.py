@@ -1,12 +1,10 @@
 """The commands and values of lib/presets/README.md hold on their section's preset.
 
-`key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
-an evaluation takes its benchmarks and settings; a dotted name of `lib` can be imported.
+`key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it.
 test_links.py checks the commands of every page.
 """
 
 import functools
-import pkgutil
 import re
 import shlex
 
@@ -14,10 +12,7 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
-from commands import evaluate
-from lib.evaluation.models import apply_settings
-from lib.params import compose_preset, load_params, preset_names, preset_params
-from lib.params.data import known_sets
+from lib.params import compose_preset, load_params, preset_params
 from lib.planning.plan import plan_lines
 from tests.conftest import ROOT
 from tests.lib.params.test_idle import idle
@@ -45,10 +40,6 @@ def spans(pattern: str) -> list[object]:
     ]
 
 
-def test_every_system_has_its_section():
-    assert set(SECTIONS) == {name for name in preset_names() if re.match(r"s\d-", name)}
-
-
 @pytest.mark.parametrize(("preset", "span"), spans(r"[a-z_]+(\.[a-z_]+)+: "))
 def test_a_value_named_as_the_presets_is_in_it(preset, span):
     key, _, value = span.partition(": ")
@@ -68,24 +59,3 @@ def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
     assert changed != params_of(preset)
     assert idle(changed) == []
     assert list(plan_lines(changed))
-
-
-@pytest.mark.parametrize(("preset", "span"), spans(r"\./reckon evaluate .*--benchmarks"))
-def test_benchmarks_and_settings_are_taken(preset, span):
-    words = evaluate.main.make_context("evaluate", shlex.split(span)[2:]).params
-    benchmarks = words["benchmarks"].split(",")
-    assert {*benchmarks} <= {*known_sets()}
-    own = params_of(preset)
-    assert (words["formats"] or own.prompt.format) == own.prompt.format
-    section = own.evaluate.model_dump(mode="json")
-    assert apply_settings(section, words["settings"], benchmarks=benchmarks)
-
-
-@pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))
-def test_the_preset_of_a_section_is_written(preset, span):
-    assert span.partition("=")[2] in {name for name in SECTIONS if name[:2] == preset[:2]}
-
-
-@pytest.mark.parametrize(("preset", "span"), spans(r"lib\.[\w.]+$"))
-def test_a_function_of_the_library_is_there(preset, span):
-    assert callable(pkgutil.resolve_name(span))

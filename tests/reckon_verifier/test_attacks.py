@@ -11,19 +11,20 @@ import re
 import pytest
 import sympy
 
-from bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
-from bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
+from bench.verifier.attack_by_training import false_rewards, read_rollouts
 from bench.verifier.graders import disagreements, reckon
-from bench.verifier.laws import KINDS, LAWS, Laws
+from bench.verifier.laws import LAWS, Laws, accepted_pairs, bounded
 from bench.verifier.references import GOLDEN, references, rows_of
 from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat
-from lib.rewards.functions import STACKS, load_reward, rewards_of
+from lib.rewards.functions import STACKS, rewards_of
 from lib.rewards.grading import Grading
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.identity import Fingerprint
 from reckon_verifier.tree import Node, number, symbol
+from reckon_verifier.wrong import KINDS
+from reckon_verifier.wrong.families import FAMILIES, derived
 
 FLOORS = {
     "tiny": {"answer": 0.0},
@@ -107,19 +108,13 @@ def test_no_attack_earns_the_reward_of_an_answer(stack, family):
     ] == []
 
 
-@pytest.mark.parametrize("stack", sorted(FLOORS))
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping", "math_verify"}))
 def test_the_right_answer_earns_it_the_question_repeated_not(stack):
-    """The frames of the attacks above pay for a right answer."""
+    """Every stack that pays for an answer is attacked: `math_verify` only compares graders."""
     reference, problem = PROBLEMS[0]
     assert set(FLOORS[stack]) <= {label(name) for name in rewards_of(stack)}
-    assert all(load_reward(name) for name in FLOORS[stack])
     assert len(successes(stack, [reference], reference, problem)) >= len(FLOORS[stack])
     assert successes(stack, [problem], reference, problem) == []
-
-
-def test_every_stack_that_pays_for_an_answer_is_attacked():
-    """`math_verify` only compares graders."""
-    assert set(STACKS) - {"shaping", "math_verify"} == set(FLOORS)
 
 
 def test_check_numbers_pays_for_the_first_number_only():
@@ -157,7 +152,7 @@ def test_pairs_wrong_by_construction_are_refused(family):
 
 @pytest.fixture(scope="module")
 def laws():
-    return Laws(reckon, references(None), seed=41, size=70)
+    return Laws(reckon, references(None), seed=41, size=50)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -194,38 +189,3 @@ def test_a_multiple_of_each_prime_less_1_is_no_exponent_0():
     n = math.lcm(*(prime - 1 for prime in ring.primes))
     assert pow(ring.of(symbol("x")), n, ring.modulus) == 1
     assert ring.of(Node("power", (symbol("x"), number(n)))) != 1
-
-
-DERIVED = json.loads((GOLDEN / "derived.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("row", DERIVED, ids=[row["family"] for row in DERIVED])
-def test_a_family_derives_only_what_is_certainly_wrong(row):
-    """An uncertain reference derives no pair; any other derives the expected edit."""
-    pairs = derived(KINDS[row["family"]], dict.fromkeys(row["references"], ""))
-    if row["derived"] is None:
-        assert list(pairs) == []
-    else:
-        assert Pair(row["references"][0], row["derived"]) in list(pairs)
-
-
-@pytest.mark.parametrize(
-    ("text", "held"),
-    [
-        ("so 72.", True),
-        ("1,072", False),
-        ("172", False),
-        ("7.2", False),
-        ("72.0", True),
-        ("", False),
-    ],
-)
-def test_a_text_holds_a_value_as_a_number_of_its_own(text, held):
-    assert holds_value(text, "72") is held
-
-
-def test_rules_have_as_many_wrong_look_alikes_as_right_cases():
-    rows = rows_of(GOLDEN / "readings.jsonl")
-    for rule in {row["rule"] for row in rows}:
-        equal = [row["equal"] for row in rows if row["rule"] == rule]
-        assert equal.count(False) >= equal.count(True) > 0, rule

@@ -1,7 +1,6 @@
 """The command: one question, a pipe, a conversation, and one line for each mistake."""
 
 import json
-import re
 import shutil
 from unittest.mock import Mock, patch
 
@@ -100,11 +99,10 @@ def test_a_model_cannot_steer_the_terminal():
     assert not set("\x1b\x9b\u202e") & set(error.format_message())
 
 
-def test_the_python_of_the_docs_runs(taught, tmp_path, monkeypatch, capsys):
+def test_the_example_from_python_runs(taught, tmp_path, monkeypatch, capsys):
     shutil.copytree(taught, tmp_path / "data/models/export")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/solve.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(code.replace("temperature=0.9", "temperature=0"), "solve.md", "exec"), {})
+    code = (ROOT / "examples/from_python/ask.py").read_text(encoding="utf-8")
+    exec(compile(code.replace("temperature=0.9", "temperature=0"), "ask.py", "exec"), {})
     assert capsys.readouterr().out.startswith(f"{WORKING} 345\n")
     assert len(rows((tmp_path / "solutions.jsonl").read_text())) == 1

@@ -51,7 +51,9 @@ def test_kernels_and_threads_are_those_of_params(monkeypatch, tmp_path):
         MASTER_PORT=str(free_port()),
         **one,
     )
-    assert [text.strip() for text in printed] == ["avx2 AVX2", "default DEFAULT", "2 3", "2 3"]
+    # torch may add a warning: the node that ends first leaves the other without its store.
+    for text, line in zip(printed, ["avx2 AVX2", "default DEFAULT", "2 3", "2 3"], strict=True):
+        assert line in text.splitlines()
 
 
 @pytest.mark.usefixtures("process_settings")

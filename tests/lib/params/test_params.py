@@ -14,10 +14,11 @@ from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
-from lib.params.load import DPO, doubts, facts_of, read_yaml
+from lib.params.load import DPO, read_yaml
 from lib.params.model import lost_updates
+from lib.params.rules import doubts
 from lib.rewards.functions import rewards_of
-from tests.conftest import ROOT, S1, run_command
+from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
 
 ONE_MORE = [1.0, *(1.0 for _ in rewards_of("shaping"))]
@@ -39,25 +40,11 @@ def keys_of(problems: list[str]) -> list[str]:
 
 
 def test_all_problems_are_reported_at_once():
-    fields = problems_of(
-        {
-            "sft.learning_rte": 0.1,
-            "sft.warmup_ratio": 10,
-            # Two contradictions within one section.
-            "grpo.group_size": 1,
-            "grpo.epsilon": 2.0,
-            "prompt.format": "xlm",
-            "reward.stack": "tinny",
-        }
-    )
-    assert sorted(keys_of(fields)) == [
-        "grpo",
-        "grpo",
-        "prompt.format",
-        "reward.stack",
-        "sft.learning_rte",
-        "sft.warmup_ratio",
-    ]
+    wrong = {"sft.learning_rte": 0.1, "sft.warmup_ratio": 10, "prompt.format": "xlm"}
+    wrong |= {"reward.stack": "tinny"}
+    # Two contradictions within one section.
+    fields = problems_of(wrong | {"grpo.group_size": 1, "grpo.epsilon": 2.0})
+    assert sorted(keys_of(fields)) == sorted([*wrong, "grpo", "grpo"])
     between = {"evaluate.benchmarks": ["held-out"], "export.checkpoint": "dpo"}
     assert keys_of(problems_of(between)) == ["evaluate.benchmarks", "export.checkpoint"]
 
@@ -92,12 +79,16 @@ PREFERRING = {
     ("changes", "key", "words"),
     [
         ({"sft.learning_rate": "1e-05"}, "sft.learning_rate", "number"),
-        ({"sft.num_epochs": 1.5}, "sft.num_epochs", "integer"),
         ({"sft.learning_rte": 1}, "sft.learning_rte", "did you mean `learning_rate`?"),
         ({"rollout.engine": "vlm"}, "rollout.engine", "did you mean `vllm`?"),
         ({"prompt.tags": ["<a>"]}, "prompt.tags", "four different tags"),
         ({"prompt.system": "file:notes/s.txt"}, "prompt.system", "dvc import-url notes/s.txt"),
         ({"reward.weights": [1.0]}, "reward.weights", "(format, answer)"),
+        (
+            {"reward.stack": "s0", "reward.weights": [1.0] * 4, "prompt.format": "boxed"},
+            "reward `match_format_exactly` reads 4 tags, and prompt.format `boxed` has a box",
+            "change one",
+        ),
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
         *(
             (
@@ -122,8 +113,7 @@ PREFERRING = {
         (
             {"grpo.updates_per_rollout": 2, "grpo.micro_batch_size": 96},
             "grpo",
-            "updates_per_rollout=2 = 128 rows a step cannot be cut into "
-            "micro_batch_size=96; use 64 or 128",
+            "128 rows a step cannot be cut into micro_batch_size=96",
         ),
         (
             {"grpo.updates_per_rollout": 3, "grpo.save_steps": 12},
@@ -154,8 +144,6 @@ PREFERRING = {
         ({"dpo.label_smoothing": 0.1}, "dpo", "loss=sigmoid"),
         ({"grpo.reward_aggregation": "gdpo", "grpo.advantage": "mean"}, "grpo", "advantage=mean"),
         ({"grpo.epsilon": 1.0}, "grpo", "epsilon=1"),
-        ({"grpo.adam_beta1": 1.0}, "grpo.adam_beta1", "got 1"),
-        ({"model.lora.dropout": 1.0}, "model.lora.dropout", "got 1"),
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
@@ -331,12 +319,6 @@ def test_params_in_head_are_tiny_cpu():
     assert committed.stdout == compose_preset("tiny-cpu")
 
 
-def test_rewards_that_count_tags_need_a_format_with_tags():
-    tagged = {"reward.stack": "s0", "reward.weights": [1.0] * 4}
-    (problem,) = problems_of({**tagged, "prompt.format": "boxed"})
-    assert "`boxed`" in problem
-
-
 @pytest.mark.parametrize(
     "changes", [{"model.backend": "unsloth"}, {"model.lora.target_modules": ["lm_head"]}]
 )
@@ -384,15 +366,5 @@ def test_a_rate_that_bfloat16_weights_lose_is_warned_of(tmp_path, capsys):
 
     assert warned() == []
     sft, grpo = warned(dtype="bfloat16")
-    assert "sft.learning_rate: " in sft
-    assert "70%" in sft
-    assert "grpo.learning_rate: " in grpo
-    assert "85%" in grpo
+    assert "sft.learning_rate: " in sft and "70%" in sft and "grpo.learning_rate: " in grpo
     assert warned(dtype="bfloat16", lora={**content["model"]["lora"], "rank": 8}) == []
-
-
-def test_presets_of_one_model_keep_their_own_sources():
-    """`s1` and the recipe train the same model."""
-    stated = [facts_of(preset_params(name))["states"]["grpo"] for name in (S1, "recipe-lora-gsm8k")]
-    assert "1 epoch" in stated[0]
-    assert "54.3 %" in stated[1]

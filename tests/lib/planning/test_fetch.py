@@ -4,7 +4,6 @@ import fnmatch
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -141,32 +140,21 @@ def test_commits_are_looked_up_once_and_written_down(hub):
     assert (split.hub, split.revision) == ("unsloth/OpenMathReasoning-mini", SET_COMMIT)
     written = Path("params.yaml").read_text()
     assert "# Every knob that changes a result" in written
+    # After it nothing needs the network.
     hub.online = False
     fetch()
     assert Path("params.yaml").read_text() == written
-
-
-def test_after_it_nothing_needs_the_network(hub):
-    fetch()
-    hub.online = False
     prepare(["--code=params.yaml"], standalone_mode=False)
     assert Path("data/models/base/tokenizer.json").is_file()
     assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
 
 
-def test_sizes_are_printed_before_anything_is_fetched(hub, capsys):
-    hub.lost = 0
+def test_an_interrupted_fetch_is_not_whole_and_resumes(hub, capsys):
+    hub.lost = 1
     with pytest.raises(UserError, match="the Hub cannot be reached"):
         fetch()
-    printed = capsys.readouterr().out
-    assert re.search(rf"model unsloth/Qwen3-4B-Base@{COMMIT[:12]}: 0 MB", printed)
-    assert "2 of 2 repositories" in printed
-
-
-def test_an_interrupted_fetch_is_not_whole_and_resumes(hub):
-    hub.lost = 1
-    with pytest.raises(UserError):
-        fetch()
+    # Sizes are printed before anything is fetched.
+    assert f"model unsloth/Qwen3-4B-Base@{COMMIT[:12]}: 0 MB" in capsys.readouterr().out
     hub.online = False
     with pytest.raises(UserError, match="run `make fetch`"):
         list(read_source(load_params().prepare.sft.sources[0].source))
@@ -194,16 +182,6 @@ def test_a_fetched_file_that_changes_is_refused_a_copied_one_is_not(hub):
     config.write_text(text.replace("qwen3", "qwen4"), "utf-8")
     with pytest.raises(UserError, match="not the file that was fetched"):
         find(repository)
-
-
-def test_a_copy_below_the_checkout_finds_what_was_fetched(hub, monkeypatch):
-    fetch()
-    source = load_params().prepare.sft.sources[0].source
-    hub.online = False
-    copy = Path(".dvc/tmp/exps/tmp1")
-    copy.mkdir(parents=True)
-    monkeypatch.chdir(copy)
-    assert sum(1 for _ in read_source(source)) > 0
 
 
 def test_a_missing_set_is_one_line_and_changes_no_params(hub):

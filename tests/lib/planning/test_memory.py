@@ -142,15 +142,6 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
             "grpo": {"micro_batch_size": 16, "max_steps": 2, "beta": 0.04, **UNSAVED},
         },
     ),
-    "grpo, fused": (
-        "fused",
-        {"vocab_size": 90000, "num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 256},
-        {
-            "model": {"max_seq_length": 140, "gradient_checkpointing": True},
-            "rollout": {"max_new_tokens": 60},
-            "grpo": {"micro_batch_size": 16, "max_steps": 2, **UNSAVED},
-        },
-    ),
     # The teacher has more layers than the policy.
     "grpo, full": (
         "fused",

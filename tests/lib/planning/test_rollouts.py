@@ -4,10 +4,8 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
-from lib.evaluation import sampling
-from lib.models.pretrained import load_tokenizer
 from lib.planning.rollouts import RolloutGroup, diagnose
-from lib.prompts import prompt_format, save_system
+from lib.prompts import prompt_format
 from lib.rewards.grading import Grading
 from lib.training.phase.warning_signs import Limits
 
@@ -60,38 +58,3 @@ def answers(*values: int) -> list[str]:
 def test_a_verdict_names_each_fault_with_its_numbers(rollouts, words):
     for fault, word in zip(judged(rollouts), words, strict=True):
         assert word in fault
-
-
-def test_groups_are_graded_and_rewarded_as_params_say(smoke, base, tmp_path, monkeypatch):
-    """The engine answers 4 in the format's tags, and every other time nothing."""
-    used_format = prompt_format(**smoke.prompt.rendering)
-    right, requested = used_format.target(solution="", reference="4"), []
-
-    class Knowing:
-        tokenizer = load_tokenizer(base)
-
-        def generate(self, prompts, sampling):
-            requested.append(sampling)
-            texts = (right, "no idea") * 3
-            group = [GeneratedCompletion(text=text, token_ids=(), finish="eos") for text in texts]
-            return [group for _ in prompts]
-
-        def close(self):
-            requested.append("closed")
-
-    monkeypatch.setattr(sampling, "open_engine", lambda *names, **settings: Knowing())
-    save_system(tmp_path, "")
-    four = Problem.create(problem="2 + 2?", reference="4")
-    reward = smoke.reward
-    settings = reward.settings(max_completion_tokens=16)
-    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
-    (group,) = sampling.sample_checkpoint(
-        smoke, base, [four], base=tmp_path, grading=grading,
-        num_completions=6, engine="transformers", batch_size=6,
-    )  # fmt: skip
-    assert [each.answer_ok for each in group] == [True, False] * 3
-    assert group[0].reward > group[1].reward
-    requested_sampling, closed = requested
-    assert closed == "closed"
-    assert requested_sampling.num_completions == 6
-    assert requested_sampling.stop_strings == used_format.stop_strings

@@ -13,11 +13,6 @@ def _convert(adapter, fields):
 
 
 CASES = {
-    "gsm8k loses calculator marks and last line": (
-        "table",
-        {"question": "2 boxes?", "answer": "2*600=<<2*600=1200>>1200 in all.\n#### 1,200"},
-        {"reference": "1200", "solution": "2*600=1200 in all."},
-    ),
     "math keeps subject and level": (
         "table",
         {
@@ -153,7 +148,6 @@ def test_dapo_prompts_are_stripped_to_the_question(fields):
         ({"answer": "E"}, "wrong_type"),
         ({"answer": 4}, "wrong_type"),
         ({"choices": None, "A": "1", "answer": "A"}, "missing_field"),
-        ({"question": None}, "missing_field"),
     ],
 )
 def test_mmlu_rows_without_four_options_or_a_letter_are_faults(changes, reason):

@@ -9,6 +9,7 @@ from lib.core.errors import UserError
 from lib.problems.prepare import finish_sets, gathered_sets
 from tests.lib.params.changes import accepted
 from tests.lib.problems.conftest import counter, texts, whole
+from tests.lib.problems.test_columns import CHAT
 
 GOOD = [
     {"problem": f"What is {n} + 1?", "answer": str(n + 1), "solution": "Add."} for n in range(20)
@@ -40,74 +41,51 @@ def assemble(tmp_path, monkeypatch):
     return run
 
 
-def test_a_bad_row_is_named_by_file_row_and_field(assemble):
-    with pytest.raises(
-        UserError, match=r"sft\.sources\[0\]: .*0\.jsonl:3: .*`reference`: .*bad_rows: drop"
-    ):
-        assemble([*GOOD[:2], {"problem": "?"}, *GOOD[2:]], bad_rows="error")
-
-
 def test_dropped_rows_are_counted_by_reason(assemble):
     bad = [
-        {"problem": "?"},
-        {"problem": "?", "answer": " "},
-        {"problem": "?", "answer": {"a": 1}},
-        {"answer": "4"},
-        ["no object"],
+        *({"problem": "?"}, {"problem": "?", "answer": " "}, {"problem": "?", "answer": {"a": 1}}),
+        *({"answer": "4"}, ["no object"]),
+        *({**GOOD[0], "answer": answer} for answer in ("proof", "None", "N/A", "notfound")),
     ]
+    counts = {"missing_field": 2, "empty_field": 1, "wrong_type": 2, "placeholder": 4}
     made = assemble([*GOOD, *bad])
-    metrics, counts = made.metrics(), {"missing_field": 2, "empty_field": 1, "wrong_type": 2}
-    assert (metrics["read"], metrics["kept"]) == (25, 20)
+    metrics = made.metrics()
+    assert (metrics["read"], metrics["kept"]) == (29, 20)
     assert metrics["dropped"] == {
-        reason: {"count": count, "share": count / 25} for reason, count in counts.items()
+        reason: {"count": count, "share": count / 29} for reason, count in counts.items()
     }
-    assert made.train.drops.examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
-    many = assemble([*GOOD, *[{"problem": "?"}] * 9])
-    assert len(many.train.drops.examples["missing_field"]) == 3
+    examples = made.train.drops.examples
+    assert examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
+    assert len(examples["placeholder"]) == 3
+    # An answer without a solution is a bad row of SFT if params say so.
+    bare = assemble([GOOD[0], {"problem": "1?", "answer": "1"}], bare_answers=False)
+    assert texts(bare.train) == [GOOD[0]["problem"]]
+    assert bare.train.drops.examples["missing_field"][0]["found"].startswith("field `solution`")
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ([{"problem": "?", "solution": "We add both of them and so on."}], ""),
+        ([{"problem": "?", "solution": "We add both of them and so on."}], "`columns:`"),
         (
             [{"task": row["problem"], "answer": row["answer"]} for row in GOOD],
-            r"sft\.sources\[1\].*`problem`.*has task.*",
+            r"sft\.sources\[1\].*`problem`.*has task.*`columns:`",
         ),
+        # Dropping rows would leave none.
+        ([{"messages": CHAT}], r"^((?!drop).)*columns: {problem: messages, solution: messages}`"),
     ],
-    ids=["undecidable", "a missing column"],
+    ids=["undecidable", "a missing column", "chat"],
 )
 def test_what_the_columns_leave_open_asks_for_columns(assemble, rows, why, bad_rows):
-    with pytest.raises(UserError, match=f"{why}`columns:`"):
+    with pytest.raises(UserError, match=why):
         assemble(GOOD, rows, bad_rows=bad_rows)
-
-
-def test_the_columns_of_chat_data_are_named_in_the_error(assemble):
-    chat = [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "\\boxed{2}"}]
-    with pytest.raises(UserError, match=r"{problem: messages, solution: messages}`") as error:
-        assemble([{"messages": chat}], bad_rows="error")
-    assert "drop" not in error.value.message
-
-
-def test_a_placeholder_is_no_reference(assemble):
-    rows = [{**GOOD[0], "answer": answer} for answer in ("proof", "None", "N/A", "notfound")]
-    assert assemble([*GOOD, *rows]).train.drops.counts["placeholder"] == 4
 
 
 def test_a_label_that_is_none_is_counted_and_its_row_kept(assemble):
     made = assemble([GOOD[0], {**GOOD[1], "subject": "constructor", "level": True}])
     assert made.metrics()["changed"] == {"subject": 1, "level": 1}
     assert len(made.train) == 2
-    assert str(made.train.drops) == "none; changed: 1 subject, 1 level"
-
-
-def test_sft_rows_without_a_solution_are_bad(assemble):
-    rows = [{"problem": "1?", "answer": "1"}, GOOD[0]]
-    made = assemble(rows, bare_answers=False)
-    assert texts(made.train) == [GOOD[0]["problem"]]
-    assert made.train.drops.examples["missing_field"][0]["found"].startswith("field `solution`")
-    assert len(assemble(rows).train) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from lib.core.errors import UserError
 from lib.problems.selection import (
     PassRate,
     easy_to_hard,
-    keep_band,
     read_pass_rates,
     write_pass_rates,
 )
@@ -26,19 +25,9 @@ def test_what_was_written_is_read(tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_band_keeps_its_ends_and_counts_the_rest(table_of, smoke):
-    limits = {"lowest": 0.125, "highest": 0.875}
-    band = smoke.prepare.grpo.difficulty.model_copy(update=limits)
-    kept = keep_band(table_of(TEXTS), RATES, band)
-    assert texts(kept) == ["seldom", "often"]
-    assert kept.drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}
-
-
 def test_easy_problems_come_first_and_unrated_ones_last(table_of):
-    ordered = texts(easy_to_hard(table_of(TEXTS), RATES))
-    assert ordered == ["always", "often", "seldom", "never", "unrated"]
-    rates = {content_id(text): PassRate(1, 2) for text in TEXTS}
-    assert texts(easy_to_hard(table_of(TEXTS), rates)) == TEXTS
+    ordered = texts(easy_to_hard(table_of([*TEXTS, "other"]), RATES))
+    assert ordered == ["always", "often", "seldom", "never", "unrated", "other"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ import pytest
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.filters import (
     check_correct,
-    check_numeric,
     decontaminate,
     drop_exact_duplicates,
     drop_near_duplicates,
@@ -152,42 +151,22 @@ def test_integers_and_decimals_are_numeric():
     assert [text for text in (*numbers, *others) if is_numeric(text)] == numbers
 
 
-def test_answers_that_are_no_number_go_and_are_shown(table_of):
-    problems = [Problem.create(problem=each, reference=each) for each in ("5", "\\pi")]
-    kept = table_of(problems).keep(check_numeric)
-    assert texts(kept) == ["5"]
-    assert kept.drops.examples["answer_not_numeric"][0]["found"] == "\\pi"
-
-
-def test_a_response_comes_to_what_it_marks(table_of):
-    responses = ("a </think> <answer> \\boxed{5} </answer> 7", "so 3 </think> <answer> 7 </answer>")
-    problems = [
-        Problem.create(problem=text, reference="5", solution=text, tags=(RESPONSE,))
-        for text in responses
-    ]
-    assert texts(table_of(problems).keep(check_correct)) == [responses[0]]
-
-
-def test_a_unit_that_the_problem_names_is_read_as_in_grading(table_of):
-    problem = Problem.create(
-        problem="How many apples does he have?",
-        reference="5",
-        solution="The answer is 5 apples.",
-    )
-    assert texts(table_of([problem]).keep(check_correct)) == [problem.problem]
-
-
-def test_solutions_that_come_to_something_else_go(table_of):
-    solutions = {
-        "5": "so \\boxed{5}",
-        "6": "so \\boxed{5}",
-        "0.5": "so \\boxed{\\frac{1}{2}}",
-        "7": "",
-    }
-    problems = [
-        Problem.create(problem=each, reference=each, solution=text)
-        for each, text in solutions.items()
-    ]
-    kept = table_of(problems).keep(check_correct)
-    assert texts(kept) == ["5", "0.5", "7"]
-    assert "answer is 5" in kept.drops.examples["solution_not_correct"][0]["found"]
+@pytest.mark.parametrize(
+    ("reference", "solution", "tags", "is_kept"),
+    [
+        ("5", "so \\boxed{5}", (), True),
+        ("6", "so \\boxed{5}", (), False),
+        ("0.5", "so \\boxed{\\frac{1}{2}}", (), True),
+        ("7", "", (), True),
+        # Read as in grading: the problem names the unit.
+        ("5", "The answer is 5 apples.", (), True),
+        # A response comes to what it marks.
+        ("5", "a </think> <answer> \\boxed{5} </answer> 7", (RESPONSE,), True),
+        ("5", "so 3 </think> <answer> 7 </answer>", (RESPONSE,), False),
+    ],
+)
+def test_solutions_that_come_to_something_else_go(table_of, reference, solution, tags, is_kept):
+    fields = {"reference": reference, "solution": solution, "tags": tags}
+    kept = table_of([Problem.create(problem="How many apples?", **fields)]).keep(check_correct)
+    assert len(kept) == is_kept
+    assert ("solution_not_correct" in kept.drops.examples) is not is_kept

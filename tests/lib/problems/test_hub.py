@@ -70,17 +70,18 @@ def _read(**changes):
 
 
 @pytest.mark.parametrize(
-    ("subset", "split", "count"),
-    [("main", "train", 3), ("main", "test", 2), ("socratic", "train", 1)],
+    ("changes", "count", "first"),
+    [
+        ({}, 3, "main/train: 0 + 0?"),
+        ({"split": "test"}, 2, "main/test: 0 + 0?"),
+        ({"subset": "socratic"}, 1, "socratic/train: 0 + 0?"),
+        ({"subset": "", "files": "main/test-*.parquet"}, 2, "main/test: 0 + 0?"),
+    ],
 )
-def test_a_pinned_revision_is_read_without_a_network(cache, subset, split, count):
-    problems = _read(subset=subset, split=split)
+def test_a_pinned_revision_is_read_without_a_network(cache, changes, count, first):
+    problems = _read(**changes)
     assert len(problems) == count
-    assert (problems[0].problem, problems[0].reference) == (f"{subset}/{split}: 0 + 0?", "0")
-
-
-def test_files_choose_what_is_fetched_and_read(cache):
-    assert len(_read(subset="", files="main/test-*.parquet")) == 2
+    assert (problems[0].problem, problems[0].reference) == (first, "0")
 
 
 def test_a_fault_in_a_hub_row_names_repository_revision_and_row(cache):

@@ -162,16 +162,18 @@ def test_only_the_sets_that_params_name_give_validation():
 
 def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems():
     ids = [Problem.create(problem=row["question"], reference="").id for row in GSM8K]
-    rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
+    rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids[1:])}
     file = "data/raw/difficulty.jsonl"
     write_pass_rates(Path(file), rates)
-    band = {"file": file, "lowest": 0.1, "highest": 0.9, "easy_first": True}
+    band = {"file": file, "lowest": 0.25, "highest": 0.75, "easy_first": True}
     sources = {"prepare.grpo.sources": whole("gsm8k"), "prepare.grpo.difficulty": band}
     metrics, _ = _prepare({**sources, "grpo.shuffle": False})
-    # The band leaves out rates 0 and 1, 4 problems each.
+    # The band leaves out rates 0 and 1, and the problem without a rate.
     kept = [rates[problem.id].value for problem in _written("grpo")]
     assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
-    assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
+    dropped = metrics["grpo"]["dropped"]
+    assert dropped["pass_rate_outside_band"]["count"] == 7
+    assert dropped["no_pass_rate"]["count"] == 1
 
 
 def test_fewer_grpo_problems_than_a_step_takes_are_refused():
@@ -199,7 +201,8 @@ def test_generated_problems_leak_only_as_a_whole():
 
 def test_a_bad_row_leaves_nothing_half_written():
     write_jsonl(Path("data/raw/gsm8k.jsonl"), [*GSM8K, {"question": "What?"}])
-    with pytest.raises(UserError, match=r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`"):
+    row = r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`: .*bad_rows: drop"
+    with pytest.raises(UserError, match=row):
         _prepare({"prepare.grpo.sources": whole("gsm8k")})
     assert not Path("out").exists()
     assert not list(Path("data/scratch").iterdir())
@@ -266,31 +269,22 @@ def _response(n, result, **truth):
     return {"prompt": PROMPT.format(n=n), "response": text, **truth}
 
 
-@pytest.mark.parametrize("column", ["ground_truth", "answer"])
-def test_a_wrong_response_is_judged_by_its_own_truth(column):
-    rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)}) for n in range(40)]
-    dropped, kept = _responses(rows, correct_only=True)
-    assert dropped["solution_not_correct"] == 20
-    assert [each.reference for each in kept] == [str(n + 1) for n in range(0, 40, 2)]
-
-
-def test_a_second_set_has_the_truth_of_responses():
+@pytest.mark.parametrize("column", ["ground_truth", "answer", "truth_from"])
+def test_a_response_is_judged_by_its_row_or_a_second_set(column):
     truth = [{"problem": f"What is  {n} + 1?", "answer": str(n + 1)} for n in range(30)]
     write_jsonl(Path("data/raw/truth.jsonl"), truth)
-    rows = [_response(n, n + 1 + n % 2) for n in range(40)]
-    dropped, kept = _responses(rows, correct_only=True, truth_from=[path_source("truth")])
-    assert (dropped["solution_not_correct"], dropped["missing_field"]) == (15, 10)
-    assert len(kept) == 15
+    own = column != "truth_from"
+    rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)} if own else {}) for n in range(40)]
+    rows.append({**rows[0], "response": " So it is 1 and we go on and on and"})
+    dropped, kept = _responses(
+        rows, correct_only=True, truth_from=[] if own else [path_source("truth")]
+    )
+    num_known = 40 if own else 30
+    assert dropped.get("missing_field", 0) == 40 - num_known
+    assert (dropped["solution_not_correct"], dropped["no_answer"]) == (num_known // 2, 1)
+    assert [each.reference for each in kept] == [str(n + 1) for n in range(0, num_known, 2)]
 
 
 def test_a_response_is_no_truth():
     with pytest.raises(UserError, match=r"`reference`.*`truth_from:`"):
         _responses([_response(1, 2)])
-
-
-def test_a_response_without_a_marked_answer_is_dropped():
-    rows = [_response(n, n + 1, answer=str(n + 1)) for n in range(9)]
-    cut_off = {**rows[0], "response": " So it is 1 and we go on and on and"}
-    dropped, kept = _responses([*rows[1:], cut_off])
-    assert dropped["no_answer"] == 1
-    assert len(kept) == 8

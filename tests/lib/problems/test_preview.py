@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
@@ -34,19 +33,10 @@ def test_the_rows_of_public_sets_are_read_by_their_adapter(sets, name):
     assert shown.problems[0].reference in (sets.sft[0].reference, "A", f"${sets.sft[0].reference}$")
 
 
-def test_other_columns_of_a_parquet_file_are_named():
-    FILE.parent.mkdir(parents=True)
-    Dataset.from_list([{"Problem": "2 + 2?", "Answer": 4}]).to_parquet(FILE.with_suffix(".parquet"))
-    shown = preview(FILE.with_suffix(".parquet"))
-    assert shown.source.columns == {"problem": "Problem", "reference": "Answer"}
-
-
 def test_what_would_be_dropped_is_counted_with_an_example():
     write_jsonl(FILE, [{"messages": CHAT}, {"messages": CHAT[:1]}])
     text = "\n".join(preview(FILE).lines())
-    assert "columns {'problem': 'messages', 'solution': 'messages'}" in text
-    assert "2 rows tried; would be dropped: 1 " in text
-    assert "mine.jsonl:2" in text
+    assert "would be dropped: 1 " in text and "mine.jsonl:2" in text
 
 
 def test_a_file_becomes_a_source_with_every_key():

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -49,23 +49,6 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows, read_parq
         ("rows.csv", b"answer,answer\n1,2\n", {0: "unreadable"}),
         ("rows.csv", b"answer,,\n1,2,\n", {2: "good"}),
     ],
-    ids=[
-        "a bad line leaves its neighbours readable",
-        "an array",
-        "an array is no lines",
-        "lines in a .json",
-        "an object on several lines",
-        "a broken array",
-        "an array with a rest",
-        "an empty array",
-        "bad bytes in an array",
-        "a key twice in an array",
-        "a key twice in a line",
-        "csv",
-        "a csv whose header cannot be read",
-        "a csv with two columns of one name",
-        "a csv with columns without a name",
-    ],
 )
 def test_each_row_is_good_or_named_with_its_fault(tmp_path, name, content, reasons):
     path = tmp_path / name
@@ -92,13 +75,8 @@ def test_line_separators_inside_a_string_do_not_end_a_line(tmp_path):
             (),
             [{"question": 'What, is "it"?', "A": "0.10"}],
         ),
-        (
-            "1,2\n3,4\n",
-            ("a", "b"),
-            [{"file": "rows", "a": "1", "b": "2"}, {"file": "rows", "a": "3", "b": "4"}],
-        ),
+        ("1,2\n", ("a", "b"), [{"file": "rows", "a": "1", "b": "2"}]),
     ],
-    ids=["with a header", "with names for the columns"],
 )
 def test_csv_values_stay_text(tmp_path, content, names, rows):
     path = tmp_path / "rows.csv"
@@ -106,6 +84,7 @@ def test_csv_values_stay_text(tmp_path, content, names, rows):
     assert [row.fields for row in read_csv_rows(path, names=names)] == rows
 
 
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False))))
 def test_an_array_gives_what_json_parses(content):
     read = [row for _, row in rows._array_rows(json.dumps(content, indent=1).encode())]

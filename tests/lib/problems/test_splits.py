@@ -16,13 +16,11 @@ SOURCES = st.lists(
     [
         ([100, 50], ["all", "all"], "all", [100, 50]),
         ([100, 50], [1.0, 1.0], "all", [50, 50]),
-        ([100, 50], [3.0, 1.0], "all", [100, 33]),
         ([100, 50], [0.3, 0.1], "all", [100, 33]),
         ([100, 50, 7], [1.0, 1.0, "all"], "all", [50, 50, 7]),
         ([100, 50], ["all", "all"], 30, [20, 10]),
         ([100, 50], [1.0, 1.0], 31, [16, 15]),
-        ([100], [2.5], "all", [100]),
-        ([100], ["all"], 1000, [100]),
+        ([100], [2.5], 1000, [100]),
         ([0, 10], [1.0, "all"], "all", [0, 10]),
     ],
 )
@@ -47,17 +45,12 @@ def table_of_numbers(table_of):
 
 def test_a_smaller_draw_is_part_of_a_larger_one(table_of_numbers):
     table = table_of_numbers(50)
-    large = texts(draw(table, 30, seed=0))
-    small = texts(draw(table, 10, seed=0))
+    large, small, other = (
+        texts(draw(table, count, seed=seed)) for count, seed in ((30, 0), (10, 0), (30, 1))
+    )
     assert len(small) == 10
     assert small == [text for text in large if text in small]
-    assert large != texts(table)[:30]
-
-
-def test_another_seed_draws_others(table_of_numbers):
-    table = table_of_numbers(50)
-    one, other = (set(texts(draw(table, 10, seed=seed))) for seed in (0, 1))
-    assert one != other
+    assert {*large} != {*other} and large != texts(table)[:30]
     assert texts(draw(table, 60, seed=0)) == texts(table)
 
 

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.artifacts.problems import Problem, read_problems, write_problems
-from lib.problems.store import BATCH, Drops, join, write_table
+from lib.problems.store import Drops, join, write_table
 from tests.lib.problems.conftest import texts
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
@@ -34,11 +34,6 @@ def test_selected_rows_keep_the_requested_order_and_source(table_of):
     picked = joined.select([3, 0])
     assert texts(picked) == ["d", "a"]
     assert list(picked.column("source")) == [1, 0]
-
-
-def test_rows_are_taken_a_batch_at_a_time(table_of):
-    batches = list(table_of([f"{number}?" for number in range(BATCH + 1)]).batches())
-    assert [len(batch) for batch in batches] == [BATCH, 1]
 
 
 def test_writing_a_file_anew_leaves_tables_of_the_old_one_whole(tmp_path):

@@ -35,16 +35,10 @@ def test_no_completion_makes_parsing_raise(name, pieces):
     prompt_format(name).parse("".join(pieces))
 
 
-def test_only_r1_zero_stops_before_eos():
-    stops = {name: prompt_format(name).stop_strings for name in FORMATS}
-    assert {name: strings for name, strings in stops.items() if strings} == {
-        "r1_zero": ("</answer>",)
-    }
-
-
 @pytest.mark.parametrize("tags", [(), ("<w>", "</w>", "<r>", "</r>")])
 def test_r1_zero_cut_at_its_stop_string_parses_whole(tags):
     own_format = prompt_format("r1_zero", tags=tags)
+    assert prompt_text(own_format, "2 + 2?").endswith(f"Assistant: {own_format.marks[0]}")
     target = own_format.target(solution="2 + 2 = 4", reference="4")
     rambling = f"{target}\nUser: What is 3 + 3?"
     (stop,) = own_format.stop_strings
@@ -186,23 +180,13 @@ def test_r1_zero_needs_the_space_between_its_tags():
     assert parsed.answer == "4"
 
 
-def test_tags_of_choice_replace_the_formats_own():
-    own_format = prompt_format("r1_zero", tags=["<a>", "</a>", "<b>", "</b>"])
-    assert own_format.marks == ("<a>", "</a>", "<b>", "</b>")
-    assert own_format.stop_strings == ("</b>",)
-    prompt = prompt_text(own_format, "2 + 2?")
-    assert "i.e., <a> reasoning process here </a> <b> answer here </b>." in prompt
-    assert "<think>" not in prompt
-    assert prompt.endswith("Assistant: <a>")
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
         ("boxed", {"tags": ["a", "b", "c", "d"]}, "has no tags"),
-        ("xml", {"tags": ["<a>", "</a>"]}, "expected four different tags"),
-        ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "expected four different tags"),
-        ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "expected four different tags"),
+        ("xml", {"tags": ["<a>", "</a>"]}, "four different tags"),
+        ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "four different tags"),
+        ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "four different tags"),
         ("xml", {"tags": ["Why:", "End", "So:", "End all"]}, "none inside another"),
         ("alpaca", {"layout": "chatml"}, r"prompt\.layout"),
         ("xml", {"layout": "chatlm"}, r"prompt\.layout"),
@@ -215,14 +199,8 @@ def test_a_format_that_cannot_work_is_refused(name, settings, words):
 
 
 def test_instructions_name_the_formats_own_tags():
-    own_format = prompt_format("xml", tags=["<w>", "</w>", "<r>", "</r>"])
-    assert own_format.instructions == (
-        "Work through the problem between <w> and </w>. Then give the answer alone between <r> and "
-        "</r>. Each tag is on a line of its own:\n<w>\n...\n</w>\n<r>\n...\n</r>"
-    )
-    own = prompt_format("r1_zero", tags=["<w>", "</w>", "<r>", "</r>"])
-    assert "i.e., <w> reasoning process here </w> <r> answer here </r>." in own.instructions
-    for name in ("working_out", "working_out_lines"):
-        own_format = prompt_format(name)
-        assert all(tag in own_format.instructions for tag in own_format.marks)
-        assert "\n" not in own_format.instructions
+    tags = ["<w>", "</w>", "<r>", "</r>"]
+    for name in ("xml", "r1_zero", "working_out", "working_out_lines"):
+        for own_format in (prompt_format(name), prompt_format(name, tags=tags)):
+            assert all(tag in own_format.instructions for tag in own_format.marks)
+            assert ("\n" in own_format.instructions) == (name == "xml")

@@ -83,7 +83,18 @@ def test_sft_trains_on_the_prompt_tokens_of_generation(own_format, build_tokeniz
     prompt, whole = _conversation(own_format)
     prompt_ids, completion_ids = _encode(own_format, tokenizer)
     assert prompt_ids == _generation_ids(tokenizer, prompt)
-    assert prompt_ids + completion_ids == tokenizer.apply_chat_template(whole)["input_ids"]
+    encoded = tokenizer.apply_chat_template(
+        whole, return_dict=True, return_assistant_tokens_mask=True
+    )
+    ids = encoded["input_ids"]
+    assert prompt_ids + completion_ids == ids
+    # Generation's marks are around the answer and EOS.
+    assert completion_ids == list(itertools.compress(ids, encoded["assistant_masks"]))
+    assert ids[-1] == tokenizer.eos_token_id and ids.count(tokenizer.eos_token_id) == 1
+    if bos:
+        assert ids[0] == tokenizer.bos_token_id and ids.count(tokenizer.bos_token_id) == 1
+        # Plain tokenization adds BOS: after the template there would be two.
+        assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id
 
 
 def test_a_tokenizer_does_not_fuse_prompt_and_completion(build_tokenizer):
@@ -95,26 +106,6 @@ def test_a_tokenizer_does_not_fuse_prompt_and_completion(build_tokenizer):
     together = tokenizer.apply_chat_template(whole)["input_ids"]
     assert together[: len(generation)] != generation
     assert _encode(own_format, tokenizer, "")[0] == generation
-
-
-def test_bos_comes_first_and_eos_last_each_once(own_format, build_tokenizer):
-    tokenizer = build_tokenizer(own_format.chat_template)
-    prompt_ids, completion_ids = _encode(own_format, tokenizer)
-    ids = prompt_ids + completion_ids
-    assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    assert ids.count(tokenizer.bos_token_id) == ids.count(tokenizer.eos_token_id) == 1
-    # Plain tokenization adds BOS: after the template there would be two.
-    assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id
-
-
-def test_generation_marks_cover_answer_and_eos_and_nothing_else(own_format, build_tokenizer):
-    tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks)
-    _, whole = _conversation(own_format)
-    encoded = tokenizer.apply_chat_template(
-        whole, return_dict=True, return_assistant_tokens_mask=True
-    )
-    learned = list(itertools.compress(encoded["input_ids"], encoded["assistant_masks"]))
-    assert learned == _encode(own_format, tokenizer)[1]
 
 
 def test_a_conversation_of_several_turns_renders_each_turn(own_format, build_tokenizer):

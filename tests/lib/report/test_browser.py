@@ -73,14 +73,6 @@ def test_the_page_opens_and_requests_nothing_else(page, addresses):
     assert page.evaluate("document.querySelectorAll('.plot svg').length") > 15
 
 
-def test_the_printed_page_has_its_charts(page):
-    """Charts outside the viewport are printed too."""
-    page.wait_for("document.querySelectorAll('.charts:not([data-state=drawn])').length === 0")
-    with_charts = len(page.call("Page.printToPDF")["data"])
-    page.evaluate("document.querySelectorAll('.plot').forEach((plot) => plot.replaceChildren())")
-    assert with_charts > 1.5 * len(page.call("Page.printToPDF")["data"])
-
-
 @pytest.mark.parametrize(
     ("name", "value", "field"),
     [

@@ -1,10 +1,7 @@
 """A page stays small: it has only a part of a long run's completions."""
 
-import base64
 import dataclasses
-import json
 import re
-import zlib
 
 import numpy as np
 import pytest
@@ -13,10 +10,6 @@ from lib.artifacts.completions import UNGRADED
 from lib.report.page import fit, ranked_answers, render_page
 from lib.report.report import build_report
 from tests.lib.report.runs import load
-
-
-def unpacked(block):
-    return json.loads(zlib.decompress(base64.b64decode(block)))
 
 
 def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):

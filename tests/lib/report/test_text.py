@@ -58,7 +58,6 @@ def test_visible_text_has_no_hidden_character(text):
     ("printed", "expected"),
     [
         (percent(0.616, 0.0218), "61.6 ± 2.2"),
-        (percent(1.0), "100.0"),
         (percent(None, None), "–"),
         (decimal(1.0, 0.05), "1.00 ± 0.05"),
         (percent(1.0, 0.0, 500), "100.0 (≥ 99.1)"),

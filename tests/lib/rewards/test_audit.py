@@ -5,7 +5,6 @@ import itertools
 import pytest
 from click.testing import CliRunner
 
-from bench.verifier.laws import changes
 from commands.audit_reward import main
 from lib.artifacts.problems import Problem, write_problems
 from lib.prompts import prompt_format
@@ -74,14 +73,14 @@ def grading(judge, form="r1_zero"):
 
 @pytest.mark.parametrize("name", LOOPHOLES)
 def test_a_planted_loophole_is_found(name):
-    found = audit(PROBLEMS, grading(LOOPHOLES[name]), changes)
+    found = audit(PROBLEMS, grading(LOOPHOLES[name]))
     assert found.unlearnable == []
     assert len(found.attempts[name][1]) == len(PROBLEMS)
     assert not found.passed
 
 
 def test_a_sound_reward_passes():
-    found = audit([*PROBLEMS, problem(*FRACTION)], grading(is_right), changes)
+    found = audit([*PROBLEMS, problem(*FRACTION)], grading(is_right))
     assert found.passed
     assert found.best == 1
     assert all(mean == 0 for mean, _ in found.attempts.values())
@@ -91,7 +90,7 @@ def test_a_right_answer_that_earns_less_is_listed():
     def integers_only(text, reference):
         return is_right(text, reference) and reference.isdigit()
 
-    found = audit([*PROBLEMS, problem(*FRACTION)], grading(integers_only), changes)
+    found = audit([*PROBLEMS, problem(*FRACTION)], grading(integers_only))
     assert [each.reference for each, _ in found.unlearnable] == [FRACTION[1]]
 
 
@@ -101,7 +100,7 @@ def test_a_reward_that_depends_on_the_order_is_named():
     def first_half(text, reference):
         return is_right(text, reference) and next(count) < len(PROBLEMS)
 
-    assert not audit(PROBLEMS, grading(first_half), changes).is_stable
+    assert not audit(PROBLEMS, grading(first_half)).is_stable
 
 
 @pytest.mark.parametrize(
@@ -112,9 +111,9 @@ def test_the_stacks_pass_on_integers(stack, form, smoke):
     settings = smoke.reward.settings(max_completion_tokens=400)
     sound = Grading(rewards_of(stack), prompt_format=prompt_format(form), **settings)
     problems = PROBLEMS if stack.startswith("s") else [problem(*row) for row in FORMULAS]
-    found = audit(problems, sound, changes)
+    found = audit(problems, sound)
     assert found.passed, found
-    # The changes of bench/verifier/laws.py, and seven others.
+    # The changes of reckon_verifier/wrong, and seven others.
     assert len(found.attempts) >= 25
 
 

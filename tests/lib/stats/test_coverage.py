@@ -203,14 +203,3 @@ def test_every_interval_covers():
         assert 0.93 <= even.mean() <= most, name
         # 400 experiments have a standard error of a point; the lowest of many rates is 3 below.
         assert min(even.min(), edge.min()) >= 0.905, name
-
-
-def test_without_the_added_problems_coverage_falls(monkeypatch):
-    def bounds(value, se, **_):
-        reach = 1.96 * np.asarray(se)
-        return value - reach, value + reach
-
-    monkeypatch.setattr(f"{__name__}.padded_bounds", bounds)
-    covered = dict(itertools.islice(simulate(), 2))
-    for name in ("rate of problems", "pass@1, spread 0.3"):
-        assert covered[name][1].min() < 0.5, name

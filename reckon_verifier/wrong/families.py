@@ -15,14 +15,11 @@ import itertools
 import json
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from bench.verifier.graders import Grader
 
 TEMPLATES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("templates.json").read_text(encoding="utf-8")
@@ -225,56 +222,12 @@ Family = Callable[[Case], Iterator[Pair]]
 
 
 def signs(case: Case) -> Iterator[Pair]:
-    """Turn the sign of a number or an expression, or of its last term."""
-    if not case.is_expression:
-        return
+    """Turn the sign of a number or an expression; edits.tsv turns those of terms."""
     text = case.text
-    if case.value is not None:
+    if case.value:
         yield from case.answered(text[1:] if text.startswith("-") else f"-{text}")
-    elif not re.search(r"[Cc]|log|ln", text):
+    elif case.is_expression and not re.search(r"[Cc]|log|ln", text):
         yield from case.answered(rf"-({text})", rf"-1\cdot({text})")
-    # A ± or the terms of an exponent stay: `(-1)^{n+1}` and `(-1)^{n-1}` are one.
-    terms = [at for at in range(1, len(text)) if text[at] in "+-" and _is_binary(text, at)]
-    if terms and case.value is None and re.match(r"\s*[1-9a-z\\]", text[terms[-1] + 1 :]):
-        at = terms[-1]
-        yield from case.answered(text[:at] + "+-"[text[at] == "+"] + text[at + 1 :])
-
-
-def _is_binary(text: str, at: int) -> bool:
-    """Return True if the sign at `at` joins two terms outside every group."""
-    before = text[:at].rstrip()
-    is_open = any(before.count(one) != before.count(two) for one, two in ("()", "{}", "[]"))
-    return not is_open and before.count("|") % 2 == 0 and bool(re.search(r"[\w})!]$", before))
-
-
-def last_digits(case: Case) -> Iterator[Pair]:
-    """Change the last digit of a number, of a fraction's or root's integers, of list items."""
-    text = case.text
-    shapes = [
-        r"(-?(?=[1-9])\d*)(\d)(\\sqrt\{\d+\}|\\pi|[a-z]|\\sqrt\{\d+\}\\pi)",
-        r"(\d*\\sqrt\{\d*)(\d)(\})",
-    ]
-    if case.value is not None:
-        shapes.append(r"(.*)(\d)()")
-    for match in filter(None, (re.fullmatch(shape, text) for shape in shapes)):
-        yield from case.answered(
-            *(f"{match[1]}{digit}{match[3]}" for digit in _other_digits(match[2]))
-        )
-    values = {value(item) for item in case.items}
-    for item in case.items:
-        if item[-1].isdigit():
-            changed = f"{item[:-1]}{_other_digits(item[-1])[0]}"
-            if value(changed) not in values:
-                yield from case.answered(_replaced(text, item, changed))
-
-
-def _other_digits(digit: str) -> list[str]:
-    return [str((int(digit) + step) % 10) for step in (1, 9, 5)]
-
-
-def _replaced(text: str, item: str, other: str) -> str:
-    """Replace the whole list item in `text`."""
-    return re.sub(rf"(?<![\d.\-{{]){re.escape(item)}(?![\d.}}])", lambda _: other, text, count=1)
 
 
 def large_integers(case: Case) -> Iterator[Pair]:
@@ -349,14 +302,6 @@ def units(case: Case) -> Iterator[Pair]:
     yield from filled("units of money and angles", case)
 
 
-def turned_inequalities(case: Case) -> Iterator[Pair]:
-    """Turn the sign of an inequality, or add or drop its equality."""
-    match = re.fullmatch(r"([a-z])\s*(<|>|\\leq?|\\geq?)\s*(\S+)", case.text)
-    if match and value(match[3]) is not None:
-        for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
-            yield from case.answered(f"{match[1]} {sign} {match[3]}")
-
-
 def brackets(case: Case) -> Iterator[Pair]:
     """Swap ordered entries, take them for a set, or give them another bracket."""
     if case.ordered is None:
@@ -369,21 +314,13 @@ def brackets(case: Case) -> Iterator[Pair]:
     if rest:
         return
     yield from filled("pairs", case, **slots)
-    if left + right != "()" and value(one) < value(two):  # type: ignore[operator]
-        flipped = {"[]": "()", "[)": "[]", "(]": "()"}[left + right]
-        yield from case.answered(f"{flipped[0]}{one}, {two}{flipped[1]}", rf"{one} < x < {two}")
 
 
 def lists(case: Case) -> Iterator[Pair]:
-    """Add or drop an element; turn a ratio; swap rows of a matrix."""
-    if not case.items or case.mentions("ratio"):
-        return
-    items = case.items
-    one, two = items[:2]
-    yield from case.answered(", ".join(items[1:]), ", ".join(items[:-1]), items[-1])
-    yield from filled("lists", case, all=", ".join(items), one=one, two=two)
-    if abs(value(one) or 0) != abs(value(two) or 0):
-        yield Pair(f"{one}:{two}", f"{two}:{one}")
+    """Take a list for something else, or its entries for those of a matrix; edits.py drops some."""
+    if case.items and not case.mentions("ratio"):
+        one, two = case.items[:2]
+        yield from filled("lists", case, all=", ".join(case.items), one=one, two=two)
 
 
 def steps(case: Case) -> Iterator[Pair]:
@@ -472,14 +409,10 @@ FAMILIES: dict[str, Family] = {
     "sign patterns": templated(
         "sign patterns", lambda case: case.is_expression and "n" not in case.text
     ),
-    "conditions": _joined(
-        turned_inequalities,
-        templated(
-            "conditions",
-            lambda case: (
-                case.is_expression
-                and not re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text))
-            ),
+    "conditions": templated(
+        "conditions",
+        lambda case: (
+            case.is_expression and not re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text))
         ),
     ),
     "sizes": templated(
@@ -509,7 +442,7 @@ FAMILIES: dict[str, Family] = {
     **{
         family.__name__.replace("_", " "): family
         for family in (
-            *(signs, last_digits, large_integers, decimals, roundings, units),
+            *(signs, large_integers, decimals, roundings, units),
             *(brackets, lists, steps, echoes),
         )
     },
@@ -522,19 +455,3 @@ def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
     for pair in dict.fromkeys(pairs):
         if "".join(pair.answer.split()) != "".join(pair.reference.split()):
             yield pair
-
-
-def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
-    """Select at most so many (0: all), the same ones for a seed, whatever others there are."""
-    text = "{0}{1.reference}{1.answer}{1.problem}".format
-    return sorted(pairs, key=lambda pair: zlib.crc32(text(seed, pair).encode()))[: limit or None]
-
-
-def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:
-    """Return the pairs counted as right by the grader."""
-    forms = ("answer", "text")
-    return [
-        pair
-        for pair in pairs
-        if grader(pair.answer, pair.reference, forms[pair.is_text], pair.problem)
-    ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.verifier.attack import UNITS, Case, Family, Pair, value
+from reckon_verifier.wrong.families import UNITS, Case, Family, Pair, value
 
 LENGTH = 80
 """Characters of the longest edited reference."""
