@@ -65,7 +65,6 @@ def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     firsts: dict[str, tuple[int, str]] = {}
 
     def repeats_earlier(index: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         first, reference = firsts.setdefault(problem.id, (index, problem.reference))
         if first == index:
             return None
@@ -101,7 +100,6 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
     )
 
     def resembles_kept(index: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it, and adds it to `kept`."""
         # The set of word 5-grams.
         shingles = _grams(_words(problem.problem), SHINGLE_SIZE)
         # A fixed seed, so that every run hashes with the same permutations.
@@ -268,7 +266,6 @@ def decontaminate(
     train_rows: Counter[str] = Counter()
 
     def contaminated(_: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         words = _words(problem.problem)
         # Sorted, so that every run reports the same n-gram.
         grams = sorted(_grams(words, size))

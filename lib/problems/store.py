@@ -144,12 +144,10 @@ class ProblemTable:
             ]
 
     def column(self, name: str) -> Iterator[Any]:
-        """Return one column's values in order."""
         for batch in self.rows.select_columns([name]).iter(batch_size=BATCH):
             yield from batch[name]
 
     def select(self, indices: Iterable[int]) -> "ProblemTable":
-        """Return the rows at these positions, in this order."""
         # `datasets` keeps a list of indices; the file is not copied.
         return ProblemTable(self.rows.select(indices), self.drops)
 

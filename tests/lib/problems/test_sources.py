@@ -7,8 +7,9 @@ from datasets import Dataset, DatasetDict
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
+from lib.problems.benchmarks import find_benchmark
 from lib.problems.rows import RowFault
-from lib.problems.sources import find_benchmark, read_rows
+from lib.problems.sources import read_rows
 
 ROWS = [
     {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
