@@ -226,31 +226,39 @@ def test_the_base_preset_is_as_it_is_written():
     assert compose_preset("tiny-cpu") == (ROOT / "lib/presets/tiny-cpu.yaml").read_text("utf-8")
 
 
-def test_a_preset_with_a_key_that_the_base_lacks_is_refused(tmp_path):
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text("grpo:\n  group_sise: 4\n")
-    with pytest.raises(UserError, match=r"grpo\.group_sise: "):
-        compose_preset(str(overlay))
+@pytest.fixture
+def overlay(tmp_path):
+    """Write an overlay; return its path."""
+
+    def write(text):
+        (tmp_path / "mine.yaml").write_text(text)
+        return str(tmp_path / "mine.yaml")
+
+    return write
 
 
-def test_an_overlay_names_the_preset_below_it(tmp_path):
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text("preset: s4-gsm8k-lora-llama\ngrpo:\n  max_steps: 7\n")
-    below, mine = (preset_params(name).flat() for name in ("s4-gsm8k-lora-llama", str(overlay)))
-    assert mine == {**below, "grpo.max_steps": 7}
-    assert mine["model.name"] == "meta-llama/Llama-3.2-1B-Instruct"
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("grpo:\n  group_sise: 4\n", r"grpo\.group_sise: "),
+        ("preset: mine\n", r"mine\.yaml: preset: .*tiny-cpu.*'mine'"),
+    ],
+)
+def test_an_overlay_without_a_base_for_its_keys_is_refused(overlay, text, fault):
+    with pytest.raises(UserError, match=fault):
+        compose_preset(overlay(text))
+
+
+def test_an_overlay_names_the_preset_below_it(overlay):
+    mine = preset_params(overlay("preset: s4-gsm8k-lora-llama\ngrpo:\n  max_steps: 7\n")).flat()
+    assert mine == {**preset_params("s4-gsm8k-lora-llama").flat(), "grpo.max_steps": 7}
     assert mine["reward.stack"] == "s4"
-    overlay.write_text("preset: mine\n")
-    with pytest.raises(UserError, match=r"mine\.yaml: preset: .*tiny-cpu.*'mine'"):
-        compose_preset(str(overlay))
 
 
-def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path):
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text("evaluate:\n  benchmarks:\n  - harder\n")
+def test_a_list_in_an_overlay_keeps_the_comments_after_it(overlay):
     before, after = (
         collections.Counter(compose_preset(preset).splitlines())
-        for preset in ("tiny-cpu", str(overlay))
+        for preset in ("tiny-cpu", overlay("evaluate:\n  benchmarks:\n  - harder\n"))
     )
     assert before - after == {"  - held_out": 1}
 
@@ -296,10 +304,9 @@ def test_dpo_is_added_to_a_preset_with_all_its_keys(init):
     assert preset_params(str(DPO)).dpo.init == ("sft",)
 
 
-def test_an_overlays_own_optimizer_settings_stand_in_its_phase(tmp_path):
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text("grpo:\n  weight_decay: 0.1\n")
-    before, after = (compose_preset(each).splitlines() for each in ("tiny-cpu", str(overlay)))
+def test_an_overlays_own_optimizer_settings_stand_in_its_phase(overlay):
+    own = overlay("grpo:\n  weight_decay: 0.1\n")
+    before, after = (compose_preset(each).splitlines() for each in ("tiny-cpu", own))
     place = after.index("  weight_decay: 0.1")
     assert after[place - 1].startswith("  learning_rate: 0.00045")
     assert after[:place] + after[place + 1 :] == before
