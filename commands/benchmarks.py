@@ -15,7 +15,7 @@ from lib.core.errors import UserError
 def main(names: tuple[str, ...]) -> None:
     """Write each set as JSONL."""
     from lib.params.data import known_sets
-    from lib.problems.sources import adapter_of, fetch_known
+    from lib.problems.benchmarks import adapter_of, fetch_known
 
     if not names:
         raise UserError(

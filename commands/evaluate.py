@@ -49,7 +49,7 @@ def main(
     """Measure every model with every decoding on every benchmark; print and write the tables."""
     params = load_params(params_file)
     from lib.inference.external import refuse_missing
-    from lib.problems.sources import find_benchmark
+    from lib.problems.benchmarks import find_benchmark
 
     # A misspelt model or benchmark is refused before torch is imported.
     for model_id in _split(models):

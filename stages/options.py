@@ -88,7 +88,6 @@ def reads_code(stage: str, sections: set[str] | None) -> Callable[[Command], Com
 
 
 def _existing_manifest(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    """Return the path of the code manifest; refuse a missing one."""
     if not path.exists() and not context.resilient_parsing:
         raise click.BadParameter(
             f"{path} is missing. `check` writes it: run `dvc repro check`.", param=option
@@ -120,7 +119,6 @@ def _checked_output(context: click.Context, option: click.Parameter, path: Path)
 
 
 def _existing_input(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    """Return the input path; refuse a missing one, and name the checkpoints beside it."""
     if not path.exists() and not context.resilient_parsing:
         # A missing folder is usually a misspelt checkpoint: name the folders beside it, without
         # hidden ones. A path with a suffix is a file.

@@ -323,7 +323,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file or folder; a missing one is no error."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -386,7 +385,6 @@ def write_provenance(
 
 
 def _origin(settings: Any, inputs: Mapping[str, Path]) -> dict[str, dict[str, str]]:
-    """Return the hashes of the plugins in `settings` and of the inputs, and package versions."""
     return {
         "plugins": plugin_hashes(settings),
         "inputs": {name: hash_path(path) for name, path in inputs.items()},

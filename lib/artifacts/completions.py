@@ -42,7 +42,6 @@ class GeneratedCompletion:
     sampled: tuple[bool, ...] | None = None
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns of a row of `data/completions`."""
         return {
             "completion": self.text,
             "token_ids": self.token_ids,

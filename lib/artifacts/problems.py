@@ -42,7 +42,6 @@ class Problem:
 
     @classmethod
     def create(cls, *, problem: str, reference: str, **fields: Any) -> "Problem":
-        """Return a problem with an id derived from its text."""
         return cls(id=content_id(problem), problem=problem, reference=reference, **fields)
 
 

@@ -131,15 +131,6 @@ def set_library_variables() -> None:
         os.environ.setdefault(name, value)
 
 
-def note_on_busy_cores(threads: int) -> str:
-    """Return a note that other processes hold cores that `threads` threads need; '' if none do."""
-    cores = len(os.sched_getaffinity(0))
-    busy = psutil.cpu_percent(interval=0.2) / 100 * (psutil.cpu_count() or cores)
-    if busy < 0.5 or busy + threads <= cores:
-        return ""
-    return f"other processes use {busy:.1f} of {cores} cores, so it takes longer than planned"
-
-
 def end_with_dvc() -> None:
     """Watch the parent `dvc` in a thread, and end this process as by SIGTERM when it has ended.
 
@@ -183,7 +174,6 @@ def _end_after(dvc: psutil.Process) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Return True while the process runs; a zombie counts as ended."""
     try:
         # A zombie has ended; only its parent has not read the exit code yet.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
@@ -288,7 +278,6 @@ torch's zip writer names only its own source file, inline_container.cc."""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, then the error that caused it, and so on."""
     while error is not None:
         yield error
         # `raise … from error` sets __cause__; without `from`, an `except` block sets __context__.

@@ -34,7 +34,6 @@ class Heartbeat:
         self.rest()
 
     def rest(self) -> None:
-        """Wait `FIRST_S` again: another line was printed, or a part of the work ended."""
         self.part, self.part_start = "", 0.0  # name and start of the current part; '' for none
         self.last_print, self.wait_s = time.monotonic(), FIRST_S
 

@@ -59,7 +59,6 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """True if top-p, top-k or min-p exclude a part of the vocabulary from sampling."""
         return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
 
 

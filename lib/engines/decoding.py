@@ -317,12 +317,10 @@ class Rows:
 
     @property
     def all_ended(self) -> bool:
-        """True if every row has its completion."""
         return None not in self.completions
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of rows that have ended, and of tokens so far."""
         ended = len(self.completions) - self.completions.count(None)
         return ended, sum(map(len, self.token_ids))
 
@@ -472,11 +470,9 @@ class _PreallocatedLayer(DynamicLayer):
         return self.keys, self.values
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
         self.buffers = []  # they have the old number of rows; the next `update` makes new ones
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows."""
         super().batch_select_indices(indices)
         self.buffers = []

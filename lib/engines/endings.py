@@ -62,7 +62,6 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a completion's tokens, without special ones."""
         text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
         return text
 

@@ -43,7 +43,6 @@ class OwnRequests:
         self.app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Pass a request on, or answer it with 403."""
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0]

@@ -9,14 +9,13 @@ import contextlib
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import click
 import httpx
 import torch
 from accelerate import PartialState
@@ -128,7 +127,6 @@ class Server:
         return self.started_with if version == FIRST else version
 
     def finish_update(self) -> None:
-        """End an earlier update of the weights that broke off, if there is one."""
         if self.version() == UNFINISHED:
             # vLLM finishes only an open update. The earlier one may have broken off before it was
             # opened, so open one; the server refuses that if one is open already.
@@ -169,7 +167,7 @@ class ServerEngine(VllmBase):
 
     The servers read an adapter from files, and receive full weights by vLLM's own weight transfer.
     Every completion reports the version of its weights, and those of any other version than was
-    sent are refused. A server that no longer answers is not used any more.
+    sent are refused.
 
     Args:
         weights: folder of a full model with the servers' config.
@@ -195,7 +193,6 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Check that the servers answer and serve a model of this shape."""
         cls._connect(checkpoint, base=base).close()
 
     @classmethod
@@ -225,7 +222,6 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
-        """Return an engine on servers that were started with the full weights of `checkpoint`."""
         full = base if is_adapter(checkpoint) else checkpoint
         # The servers load the pretrained weights from disk, which have no embedding rows for tokens
         # added here. A trained checkpoint has them.
@@ -242,45 +238,38 @@ class ServerEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """Return each prompt's completions; the servers take requests from one queue.
-
-        Raises:
-            ServerGone: no server is left.
-        """
+        """Return each prompt's completions; the servers take requests from one queue."""
         parts = [
             (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
         ]
         answers: dict[int, list[GeneratedCompletion]] = {}
-        # The queue: indices of parts. A deque's popleft and append are atomic, so that threads need
-        # no lock.
+        # The queue: indices of parts. A deque's popleft is atomic, so that threads need no lock.
         waiting = deque(range(len(parts)))
 
         def answer_waiting(server: Server) -> None:
-            """Answer waiting parts on `server` until none waits; a lost one waits again."""
+            """Answer waiting parts on `server` until none waits; an error empties the queue."""
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
                     index, part = parts[number]
                     try:
                         answers[number] = self._ask(server, prompts[index], part, sampling)
-                    except ServerGone:
-                        waiting.append(number)
-                        raise
                     except BaseException:
                         waiting.clear()
                         raise
 
-        # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
-        # it only if none is left. A second round is rare: a server put its request back after the
-        # threads of the others had found none waiting, and ended.
-        while waiting:
-            # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
-            # completions, at least one per server. The threads take the servers in turn. `n` is 1
-            # for greedy decoding, whatever the group's size.
-            to_fill = AT_A_TIME * len(self.servers) // parts[0][1]["n"]
-            num_threads = max(len(self.servers), min(len(parts), to_fill))
-            servers = islice(cycle(self.servers), num_threads)
-            self._on_live_servers(answer_waiting, servers, give_up=waiting.clear)
+        # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
+        # completions, at least one per server. The threads take the servers in turn. `n` is 1 for
+        # greedy decoding, whatever the group's size.
+        to_fill = AT_A_TIME * len(self.servers) // parts[0][1]["n"]
+        num_threads = max(len(self.servers), min(len(parts), to_fill))
+        with ThreadPoolExecutor(num_threads) as threads:
+            try:
+                list(threads.map(answer_waiting, islice(cycle(self.servers), num_threads)))
+            except BaseException:
+                # Ctrl-C in this thread: the others end after the request under way.
+                waiting.clear()
+                raise
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
             groups[index] += answers[number]
@@ -337,11 +326,11 @@ class ServerEngine(VllmBase):
         )
 
     def use_weights(self) -> None:
+        # The version is a hash of the weights, so that equal weights are not sent again.
         """Send the weights of the engine's folder to the servers, unless all have them already.
 
         Called on every rank.
         """
-        # The version is a hash of the weights, so that equal weights are not sent again.
         wanted = hash_path(self.weights)
         loaded = self._from_first_rank(lambda: {server.loaded() for server in self.servers})
         if loaded == {wanted}:
@@ -361,8 +350,8 @@ class ServerEngine(VllmBase):
         ranks = PartialState()
         ranks.wait_for_everyone()  # no rank may still generate from the old weights
         if ranks.is_main_process:
-            # End earlier updates that broke off. This also leaves out servers that do not answer.
-            self._on_live_servers(Server.finish_update, self.servers)
+            for server in self.servers:
+                server.finish_update()
         backend, dtype = self._from_first_rank(self.servers[0].transfer)
         workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))
         # vLLM's sender, with its process group, is kept for the next update only if this one
@@ -381,54 +370,10 @@ class ServerEngine(VllmBase):
         self._trainer = trainer
         self._version = self._from_first_rank(self.servers[0].version)
 
-    def _on_live_servers(
-        self,
-        ask: Callable[[Server], None],
-        servers: Iterable[Server],
-        *,
-        give_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Call `ask` with all `servers` at the same time; drop those that raise ServerGone.
-
-        Args:
-            servers: one may occur several times, for several requests at the same time.
-            give_up: called if this thread is interrupted (Ctrl-C), before it waits for the others.
-
-        Raises:
-            ServerGone: none is left.
-        """
-        gone: dict[Server, ServerGone] = {}
-
-        def call(server: Server) -> None:
-            try:
-                ask(server)
-            except ServerGone as error:
-                gone[server] = error
-
-        called = list(servers)
-        with ThreadPoolExecutor(len(called)) as threads:
-            try:
-                list(threads.map(call, called))
-            except BaseException:
-                give_up()
-                raise
-        if not gone:
-            return
-        # The process group for weights includes the servers that are gone, so a new one is made.
-        self._trainer = None
-        left = [server for server in self.servers if server not in gone]
-        if not left:
-            raise next(iter(gone.values()))
-        for error in gone.values():
-            click.echo(f"{error.message}; its prompts go to the other servers", err=True)
-        self.servers = left
-
     def _post_all(self, name: str, **body: Any) -> None:
         self._post_each(name, [body] * len(self.servers))
 
     def _post_each(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
-        """POST to /`name` of all servers at the same time, to each its own of `bodies`."""
-
         def post(server: Server, body: dict[str, Any]) -> None:
             server.post(f"/{name}", **body)
 
@@ -471,7 +416,6 @@ class ServerEngine(VllmBase):
         self._post_all("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        """End an update; `_send` then sets the version and resumes the servers."""
         self._post_all("finish_weight_update")
 
     def _from_first_rank(self, ask: Callable[[], Any]) -> Any:
@@ -482,15 +426,11 @@ class ServerEngine(VllmBase):
     def _replace_adapter(self, folder: Path) -> None:
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
-        self._on_live_servers(
-            lambda server: server.post("/v1/load_lora_adapter", lora_name=name, lora_path=path),
-            self.servers,
-        )
+        self._post_all("v1/load_lora_adapter", lora_name=name, lora_path=path)
         self._drop_adapter()
         self._adapter = name
 
     def close(self) -> None:
-        """Unload the adapter and close the connections; the servers keep running."""
         self._drop_adapter()
         for server in self.servers:
             server.client.close()

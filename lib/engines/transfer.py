@@ -59,7 +59,6 @@ class PolicyWeights(ModuleSource):
         self.dtype = dtype
 
     def metadata(self) -> list[ParamMeta]:
-        """Return name, dtype and shape of each weight, as it is sent."""
         # `WRAPPERS` matches parts of names such as DDP's "module.", which vLLM does not know.
         # Matrices are sent in the engine's dtype, vectors in their own (`_dtype_of`).
         return [
@@ -78,7 +77,6 @@ class PolicyWeights(ModuleSource):
             yield WRAPPERS.sub("", name), cast.contiguous()
 
     def _dtype_of(self, axes: int, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype in which a weight of this dtype and number of axes is sent."""
         # Vectors keep their dtype: the engine holds some of them in float32 (a router's bias).
         return self.dtype if axes > 1 else dtype
 
@@ -122,7 +120,6 @@ class HostReceiver(NCCLWeightTransferEngine):
             self.group = _join(init_info, init_info.rank_offset + worker)
 
     def receive_weights(self, update_info: HostUpdate) -> None:
-        """Load the weights of one update into the worker's model."""
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
@@ -130,9 +127,9 @@ class HostReceiver(NCCLWeightTransferEngine):
             raise
 
     def finish_weight_update(self) -> None:
-        """End an update: vLLM's own end, then pack output layers again on a CPU."""
         # On a CPU, vLLM packs linear weights for oneDNN here, but not an output layer that is tied
         # to the embeddings.
+        """End an update: vLLM's own end, then pack output layers again on a CPU."""
         super().finish_weight_update()
         compat.pack_heads(self.model)
 
@@ -177,7 +174,6 @@ class HostSender(TrainerWeightTransferEngine):
         return sender
 
     def send_weights(self) -> None:
-        """Send all weights of `source` to vLLM; every rank calls this, and the first rank sends."""
         if not self.is_sender:
             for _ in self.source:  # the first rank needs all ranks to gather each weight
                 pass

@@ -80,7 +80,6 @@ class TransformersEngine(Engine):
         policy: PreTrainedModel | None = None,
         **_: Any,
     ) -> "TransformersEngine":
-        """Load a checkpoint, or take `policy`, the model in training (see `Engine.open`)."""
         if policy is None:
             # The adapter is merged: unmerged, it would launch twice as many kernels per token.
             loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
@@ -196,14 +195,12 @@ class TransformersEngine(Engine):
         return completion
 
     def sync(self, policy: PreTrainedModel) -> str:
-        """Generate from `policy` from now on; a model in memory needs no copy."""
         self.model = policy
         self._num_syncs += 1
         # The version only has to change with each call, since the weights are the policy's own.
         return str(self._num_syncs)
 
     def close(self) -> None:
-        """Drop the model."""
         self.model = None
         self._endings.clear()
 

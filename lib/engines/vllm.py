@@ -166,7 +166,6 @@ class VllmEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """Generate with `LLM.generate`; return each prompt's completions."""
         if self._llm is None or not self._awake:
             raise RuntimeError("the engine is closed, or sleeps until `sync`")
         from vllm import SamplingParams
@@ -212,7 +211,6 @@ class VllmEngine(VllmBase):
             self._awake = part == "kv_cache"
 
     def _replace_adapter(self, folder: Path) -> None:
-        """Drop the earlier adapter; vLLM loads the one in `folder` at the next request."""
         if self._adapter is not None:
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         self._adapter = self._request(folder)
@@ -222,7 +220,6 @@ class VllmEngine(VllmBase):
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Send the policy's full weights to the `LLM` of this process as `version`."""
         from lib.engines.transfer import HOST, PolicyWeights, trainer_init
 
         source = PolicyWeights(policy, self._llm.model_config.dtype)
@@ -242,13 +239,11 @@ class VllmEngine(VllmBase):
         self._version = self._llm.get_weight_version()
 
     def _request(self, folder: Path) -> Any:
-        """Return the reference to an adapter that `LLM.generate` takes."""
         from vllm.lora.request import LoRARequest
 
         return LoRARequest(f"policy-{self._num_adapters}", self._num_adapters, str(folder))
 
     def close(self) -> None:
-        """Stop vLLM and free its memory; a second call does nothing."""
         if self._llm is None:
             return
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -316,7 +311,6 @@ class SharedVllmEngine(VllmEngine):
             self._llm.sleep(SLEEP_LEVEL)
 
     def _request(self, folder: Path) -> Any:
-        """Return the reference to an adapter that `LLM.generate` takes, from Unsloth."""
         return self._policy.load_lora(str(folder))
 
 

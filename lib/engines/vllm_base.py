@@ -148,7 +148,6 @@ class VllmBase(Engine):
     def _joined(
         self, one: GeneratedCompletion, part: GeneratedCompletion, sampling: Sampling
     ) -> GeneratedCompletion:
-        """Return a completion with a further part, which ends it."""
         token_ids = (*one.token_ids, *part.token_ids)
         mask = (*_mask_of(one), *_mask_of(part))
         text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
@@ -246,7 +245,6 @@ class VllmBase(Engine):
         raise NotImplementedError
 
     def use_adapter(self, folder: Path) -> None:
-        """Load the LoRA adapter in `folder` into vLLM, in place of an earlier one."""
         # vLLM caches adapters, and the keys and values of prompts computed with them, by the
         # adapter's number or name. With a used number it would generate with the old adapter.
         self._num_adapters += 1

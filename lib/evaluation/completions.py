@@ -135,7 +135,6 @@ def _facts(
     evaluate: Evaluate,
     **_: Any,
 ) -> dict[str, Any]:
-    """Return what provenance records of an evaluation."""
     template = str(engine.tokenizer.chat_template)
     sampling: dict[str, dict[str, Any]] = {}
     for task in tasks:
@@ -186,7 +185,6 @@ class Task:
         return fields
 
     def row(self, index: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
-        """Return a completion as one line of the file, with everything that grading needs."""
         place = {"benchmark": self.benchmark, "mode": self.mode, "sample": sample}
         return {
             **place,

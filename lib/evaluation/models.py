@@ -166,7 +166,6 @@ def measure_model(
 
 
 def _settings(model: ExternalModel, params: Params) -> dict[str, Any]:
-    """Return the settings that decide a model's completions, for identity and provenance."""
     return {
         # The list of checkpoints is for the pipeline and changes no number here.
         "evaluate": params.evaluate.model_dump(mode="json", exclude={"checkpoints"}),
@@ -183,7 +182,6 @@ def _settings(model: ExternalModel, params: Params) -> dict[str, Any]:
 
 
 def _prompt_texts(engine: Engine, benchmark: BenchmarkSet, *, system: str) -> dict[str, str]:
-    """Return problem id → its prompt as the text that the model reads."""
     # The tokenizer renders it: a model's own template may call functions of transformers, such as
     # `strftime_now`, that `lib.prompts.template` does not have.
     return {

@@ -39,12 +39,10 @@ class CardRow:
 
     @property
     def percent(self) -> float:
-        """The rate in percent, with one decimal."""
         return round(100 * self.rate.value, 1)
 
     @property
     def range(self) -> str:
-        """The 95 % interval in percent, like "41.2 … 48.9"."""
         interval = share_interval(self.rate)
         return f"{100 * interval.low:.1f} … {100 * interval.high:.1f}"
 
@@ -141,7 +139,6 @@ versions on the same machine give the same model.
 
 
 def _needs(prompt_format: PromptFormat) -> str:
-    """Return the card's words on a tool, '' for a model without one."""
     tags = tool_tags(prompt_format.tool)
     if not tags:
         return ""
@@ -238,7 +235,6 @@ def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCar
 
 
 def _dataset(benchmark: Benchmark) -> dict[str, Any]:
-    """Return the arguments of `EvalResult` on a benchmark's data set: id, subset, split, commit."""
     splits = hub_splits(benchmark.source)
     # The Hub finds a data set by its id, `owner/name`. All splits of a benchmark have the same id;
     # a benchmark that is not on the Hub has no splits, and keeps its own name.

@@ -216,7 +216,6 @@ def _add_tokenizer(
     num_rows: int,
     end_ids: Collection[int],
 ) -> None:
-    """Add tokens, merges, special tokens and chat template to a GGUF file."""
     # By token id. The embeddings may have more rows than there are tokens: a row without a token
     # keeps its [PAD…].
     tokens = [f"[PAD{token_id}]" for token_id in range(num_rows)]

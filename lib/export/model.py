@@ -183,7 +183,6 @@ def _describe(
     measured: Path,
     prompts: Sequence[list[Message]],
 ) -> None:
-    """Write all but the model: prompt format, tasks for lm-eval, licence, params and card."""
     run_format = prompt_format(**params.prompt.rendering)
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
     save_prompt(
@@ -320,7 +319,6 @@ def _write_gguf(
     system: str,
     end_ids: Collection[int],
 ) -> None:
-    """Write the GGUF file and Ollama's `Modelfile` beside it."""
     # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
     from lib.export.gguf import modelfile, write_gguf
 

@@ -3,19 +3,15 @@
 import csv
 import dataclasses
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 from huggingface_hub import (
     CommitOperationAdd,
-    EvalResultEntry,
     HfApi,
-    ModelCard,
-    eval_result_entries_to_yaml,
 )
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -37,13 +33,6 @@ LOCK = ROOT / "dvc.lock"
 
 TRAINING = ("metrics", "curves", "provenance")
 """Folders of `reports/`; push uploads them to `training/` beside the model."""
-
-REGISTERED = {
-    ("openai/gsm8k", "main", "test"): "gsm8k",
-    ("MathArena/aime_2026", None, "train"): "MathArena/aime_2026",
-}
-"""Repository, subset and split of a data set → the task that its `eval.yaml` registers on the
-Hub."""
 
 
 def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[CommitOperationAdd]:
@@ -69,11 +58,6 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         if name == CARD:
             content = path.read_bytes() + f"\nMade at commit `{commit}`.\n".encode()
         uploads.append(CommitOperationAdd(name, content))
-    evaluated = str(reports / f"metrics/evaluate/{phase}.json")
-    # The day of the evaluation: of the last commit that changed its metrics. '' without a commit,
-    # or if git fails (`strict=False`).
-    date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
-    uploads.extend(eval_results(export, date=date))
     for folder in TRAINING:
         for path in _files(reports / folder):
             if md5 := outs.get(path.relative_to(reports.parent).as_posix()):
@@ -89,36 +73,6 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         state = trainer_state(reports, phase)
         uploads.append(CommitOperationAdd("training/trainer_state.json", state))
     return uploads
-
-
-def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
-    """Yield files like `.eval_results/openai--gsm8k.yaml`, which feed the Hub's leaderboards.
-
-    Each has the first number on the card for a set that is registered on the Hub (`REGISTERED`):
-    greedy accuracy, or pass@1 without greedy decoding.
-
-    Args:
-        export: the exported model, with its card.
-        date: day of the evaluation, YYYY-MM-DD; with '' the Hub takes the day of the upload.
-    """
-    entries: dict[str, EvalResultEntry] = {}
-    for result in ModelCard.load(export / CARD).data.eval_results or ():
-        split = (result.dataset_type, result.dataset_config, result.dataset_split)
-        if split in REGISTERED and result.dataset_type not in entries:
-            entries[result.dataset_type] = EvalResultEntry(
-                dataset_id=result.dataset_type,
-                task_id=REGISTERED[split],
-                value=result.metric_value,
-                dataset_revision=result.dataset_revision,
-                date=date or None,
-                # The metric with its 95 % interval and number of problems, as text.
-                notes=result.metric_name,
-            )
-    for dataset, entry in entries.items():
-        content = io.BytesIO()
-        YAML(typ="safe").dump(eval_result_entries_to_yaml([entry]), content)
-        name = f".eval_results/{dataset.replace('/', '--')}.yaml"
-        yield CommitOperationAdd(name, content.getvalue())
 
 
 def trainer_state(reports: Path, phase: str) -> bytes:

@@ -107,7 +107,6 @@ def read_forms(request: Request) -> dict[str, Answers]:
 # The memory is released after each form, since a GPU may hold only one.
 @released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
-    """Load one form with weights of type `dtype`; return its answers on the completions."""
     if kind == "gguf":
         (file,) = request.folder.glob("gguf/*.gguf")
         model = load_pretrained(

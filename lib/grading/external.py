@@ -96,7 +96,6 @@ def grade_external(
 
 
 def _rows(source: Path) -> list[JsonLine]:
-    """Read the lines of a JSONL file, or the objects of a JSON array."""
     lines = list(json_lines(source))
     if lines and lines[0].text.startswith("["):
         with suppress(ValueError):
@@ -159,7 +158,6 @@ def _agreement(name: str, grades: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _input_columns(line: JsonLine) -> dict[str, Any]:
-    """Return a line's JSON object without the columns `VERDICT`; any other line as its text."""
     if not isinstance(line.value, dict):
         return {"line": line.text}
     return {key: value for key, value in line.value.items() if key not in VERDICT}
@@ -274,7 +272,6 @@ def _paired_references(
 def _differing_references(
     lines: Sequence[JsonLine], reference_rows: Mapping[int, Mapping[str, Any]]
 ) -> list[str]:
-    """Return a note on rows whose own reference is another one than the references' file has."""
     differing = [
         (line.number, own, theirs)
         for line in lines

@@ -76,7 +76,6 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
 
 
 def _archived(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the header of an archive of inspect_ai, then its samples."""
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         # "header.json" before "samples/…"
         for member in sorted(archive.infolist(), key=lambda each: each.filename):

@@ -153,7 +153,6 @@ def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
 def _grouped(
     rows: GradedRows, keys: Callable[[GradedCompletion], Sequence[str]]
 ) -> Mapping[str, GradedRows]:
-    """Group rows by their keys; a row with several keys is in several groups."""
     groups: dict[str, list[GradedCompletion]] = defaultdict(list)
     for row in rows:
         for key in keys(row):

@@ -52,11 +52,6 @@ class ExternalModel:
 
     @property
     def prompt_format(self) -> PromptFormat:
-        """The prompt format of the model's completions.
-
-        Raises:
-            UserError: the format is unknown.
-        """
         if self.known_format is None:
             raise UserError(
                 f"{self.folder} does not say which prompt format it answers in; set PROMPT_FORMAT, "

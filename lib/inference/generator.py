@@ -145,7 +145,6 @@ class TextGenerator:
         return token_ids
 
     def close(self) -> None:
-        """Free everything that outlives this object; vLLM runs one model at a time in a process."""
         self.engine.close()
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:

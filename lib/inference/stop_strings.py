@@ -32,7 +32,6 @@ class StopStrings:
         self.app = app
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Any) -> None:
-        """Pass a request on; one for generation first gets the model's stop strings and length."""
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
@@ -80,7 +79,6 @@ def with_ends(body: bytes, saved: Generation, *, longest: int | None) -> bytes:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Return the whole body of a request, which ASGI delivers in parts."""
     parts, more = [], True
     while more:
         message = await receive()

@@ -55,7 +55,6 @@ class Terminal:
         self._save(solution)
 
     def answer_lines(self, lines: Iterable[bytes]) -> None:
-        """Answer one question per line, as it is read; blank lines are skipped."""
         for number, line in enumerate(lines, start=1):
             try:
                 # -sig: Windows editors put a byte order mark before the first line.
@@ -71,7 +70,6 @@ class Terminal:
                 sys.stdout.flush()
 
     def converse(self) -> None:
-        """Answer questions from the keyboard; a mistake does not end the conversation."""
         click.echo(GREETING)
         while True:
             try:

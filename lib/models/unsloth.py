@@ -177,7 +177,6 @@ def adapt_unsloth(
 
 
 def _fast_language_model() -> Any:
-    """Import Unsloth and return its class; UserError without it or without an accelerator."""
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:

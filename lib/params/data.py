@@ -56,7 +56,6 @@ def first_repeated(names: Sequence[str]) -> str | None:
 
 
 def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Validate that no name is listed twice, and return the names unchanged."""
     if twice := first_repeated(names):
         raise ValueError(f"`{twice}` is listed twice")
     return names
@@ -172,7 +171,6 @@ def under_raw(text: str) -> str:
 
 
 def _commit(text: str) -> str:
-    """Validate a full git commit hash, or '' for one still to be looked up; return it unchanged."""
     if text and not re.fullmatch(r"[0-9a-f]{40}", text):
         raise ValueError(
             f"expected a commit, 40 hex digits, or '' for `make fetch` to look up, got {text!r}; "
@@ -284,7 +282,6 @@ class HubSource(RowsSource):
 
     @property
     def place(self) -> dict[str, str]:
-        """The keyword arguments of `lib.models.hub.dataset_repository`."""
         return {"name": self.hub, "revision": self.revision, "files": self.files}
 
 
@@ -447,7 +444,6 @@ class Prepare(Section):
 
     @property
     def every_source(self) -> tuple[AnySource, ...]:
-        """All sources of problems: training sets, benchmarks, SFT's references."""
         training = [entry.source for entry in (*self.sft.sources, *self.grpo.sources)]
         benchmarks = [benchmark.source for benchmark in self.benchmarks]
         return (*training, *benchmarks, *self.sft.truth_from)

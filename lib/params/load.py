@@ -136,13 +136,11 @@ def _completed(content: Mapping[str, Any], origin: str) -> dict[str, Any]:
 
 @functools.cache
 def _dpo() -> Mapping[str, Any]:
-    """Return the section `dpo` with all its keys."""
     section: Mapping[str, Any] = read_yaml(DPO)["dpo"]
     return section
 
 
 def _over(below: Any, above: Any) -> Any:
-    """Return nested settings, with those of `above` in place of those of `below`."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
@@ -193,7 +191,6 @@ def parse_section(
 
 
 def _refused(origin: str, problems: Sequence[str]) -> UserError:
-    """Return an error such as "params.yaml has 2 problems:", followed by a line for each."""
     counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
@@ -240,7 +237,6 @@ def _problem_lines(
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the section type in a field's annotation; None if it has none."""
     # One level is enough: a section is the annotation itself, or in a tuple, mapping or union.
     candidates = (annotation, *get_args(annotation))
     types = (each for each in candidates if isinstance(each, type))

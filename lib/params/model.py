@@ -139,7 +139,6 @@ class Model(Section):
 
     @property
     def inference_dtype(self) -> str:
-        """The dtype of weights for generation: the compute dtype of training."""
         # The same type as in training keeps the sampler's log-probs near the trainer's.
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.mixed_precision, self.dtype)
 
@@ -200,7 +199,6 @@ def lost_updates(learning_rate: float) -> float:
 
 
 def _file_under_raw(value: str) -> str:
-    """Validate that the path of `file:PATH` is under data/raw; return any value unchanged."""
     if value.startswith(FILE_PREFIX):
         under_raw(value.removeprefix(FILE_PREFIX))
     return value
@@ -277,7 +275,6 @@ class Evaluate(Decoding):
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
     def decoding_of(self, benchmark: str) -> Decoding:
-        """Return a benchmark's decoding settings: its override, or the section's own settings."""
         return next((each for each in self.overrides if each.benchmark == benchmark), self)
 
     def contradictions(self) -> Iterator[str]:

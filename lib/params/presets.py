@@ -135,7 +135,6 @@ def preset_params(preset: str, **options: Any) -> Params:
 # Composing all presets takes seconds.
 @functools.cache
 def _preset_values(preset: str) -> Mapping[str, Any]:
-    """Return the values of a preset by dotted key."""
     return preset_params(preset).flat()
 
 

@@ -50,15 +50,9 @@ def conflicts(params: Params) -> Iterator[str]:
         yield "prompt.template_arguments: only the model's own template has some: layout own"
     if params.dpo.init and params.prompt.tool:
         yield "dpo.init: DPO would learn the tool's results as well; set prompt.tool to ''"
-    if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
-        yield (
-            "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
-            "set that to false"
-        )
 
 
 def _unknown_sets(params: Params) -> Iterator[str]:
-    """Yield a message for each name of a set that `prepare` does not write."""
     # Users choose the names of benchmarks, in the section `prepare`. Validation can also use the
     # set of problems that are held back from training.
     benchmarks = [benchmark.name for benchmark in params.prepare.benchmarks]
@@ -94,7 +88,6 @@ def _unvalidated_best(params: Params) -> Iterator[str]:
 
 
 def _long_completions(params: Params) -> Iterator[str]:
-    """Yield a message for each `max_new_tokens` that leaves no token for the prompt."""
     longest = params.model.max_seq_length
     sections: dict[str, RolloutSampling | Decoding | Validation] = {
         "rollout": params.rollout,
@@ -266,7 +259,6 @@ def _other_bits(params: Params) -> Iterator[str]:
 
 
 def _checkpoint_faults(params: Params) -> Iterator[str]:
-    """Yield a message for each checkpoint that is not made, not evaluated or not exportable."""
     evaluated = params.evaluate.checkpoints
     if not params.dpo.init and "dpo" in evaluated:
         yield (

@@ -79,7 +79,6 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _without_contradictions(self) -> Self:
-        """Refuse a section with `contradictions`, and report all of them."""
         if faults := tuple(self.contradictions()):
             # One argument per contradiction: `parse_section` makes a line of each.
             raise ValueError(*faults)

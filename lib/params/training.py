@@ -77,10 +77,6 @@ class Optimisation(AdamW):
         """The number of optimiser steps on the same completions; 1 for a phase without rollouts."""
         return 1
 
-    def contradictions(self) -> Iterator[str]:
-        if self.keep_checkpoints and not self.save_steps:
-            yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
-
 
 class Sft(Optimisation):
     """Supervised fine-tuning on worked solutions, with the loss on completions only."""
@@ -99,22 +95,14 @@ class Sft(Optimisation):
 
     @property
     def skipped(self) -> str:
-        """The reason for skipping SFT's training; '' if it trains."""
         if self.adapter:
             return f"sft.adapter is {self.adapter}"
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        yield from super().contradictions()
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
-        # Packed rows all have length max_seq_length.
-        if self.packing and self.group_by_length:
-            yield (
-                "packing=true fills every row, so that group_by_length has no effect; "
-                "set one of them to false"
-            )
 
 
 class Validation(Section):
@@ -199,7 +187,6 @@ class Reward(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all reward functions, in the order of `weights`: stack, then `extra`."""
         return (*rewards_of(self.stack), *self.extra) if self.weights else ()
 
     def contradictions(self) -> Iterator[str]:
@@ -207,7 +194,6 @@ class Reward(Section):
             yield f"extra: two functions are named `{twice}`; rename or remove one"
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """Return the settings of shaping rewards, as keyword arguments of `Grading`."""
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -311,7 +297,6 @@ class Grpo(Optimisation):
 
     @property
     def skipped(self) -> str:
-        """The reason for skipping GRPO; '' if it runs."""
         return "" if self.max_steps else "grpo.max_steps is 0"
 
     @property
@@ -327,17 +312,13 @@ class Grpo(Optimisation):
 
     @property
     def steps_per_rollout(self) -> int:
-        """The number of optimiser steps on the completions of one generation."""
         return self.num_iterations * self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
-        yield from super().contradictions()
         yield from self._step_faults()
         yield from self._objective_faults()
-        yield from self._dynamic_sampling_faults()
 
     def _step_faults(self) -> Iterator[str]:
-        """Yield a message for each fault of the numbers of steps, completions and micro-batches."""
         if self.curriculum_low >= self.curriculum_high:
             yield (
                 f"curriculum_low={self.curriculum_low:g} is not below "
@@ -367,7 +348,6 @@ class Grpo(Optimisation):
             yield from indivisible(what, self.batch_size, self.micro_batch_size)
 
     def _objective_faults(self) -> Iterator[str]:
-        """Yield a message for each setting that the loss or the advantage cannot use."""
         # `gdpo` needs an advantage that divides by a deviation; a plugin may do that.
         may_divide = self.advantage == "group" or is_plugin(self.advantage)
         if self.reward_aggregation == "gdpo" and not may_divide:
@@ -381,11 +361,6 @@ class Grpo(Optimisation):
                 f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below: "
                 "every ratio is above 0; use less than 1 (0.2 is usual), and epsilon_high for a "
                 "wider range above"
-            )
-        if self.entropy_target and self.entropy_coef > 1:
-            yield (
-                f"entropy_coef={self.entropy_coef:g} with entropy_target is cut to 1, the largest "
-                "adapted coefficient; use at most 1, or entropy_target 0.0"
             )
         # From the second iteration on, the completions are those of an older policy, and only the
         # probability ratio corrects for that.
@@ -429,23 +404,11 @@ class Grpo(Optimisation):
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
                 "take the place of the clip; 4.0 is usual, 0.0 is none"
             )
-
-    def _dynamic_sampling_faults(self) -> Iterator[str]:
-        """Yield a message for each setting of dynamic sampling without purpose or effect.
-
-        Dynamic sampling replaces groups of equal rewards by groups of newly drawn problems, since
-        equal rewards usually give advantages of 0, and the policy learns nothing from them.
-        """
-        # With `none` the rewards themselves are the advantages, and there is nothing to replace.
+        # Equal rewards then move the policy too, and there is nothing to replace.
         if self.dynamic_sampling and self.advantage == "none":
             yield (
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
                 "rewards moves the policy too: use 0, or another advantage"
-            )
-        if self.dynamic_sampling_fallback == "train" and not self.dynamic_sampling:
-            yield (
-                "dynamic_sampling_fallback=train has no effect with dynamic_sampling=0, which "
-                "takes all steps as they are; set it to error, or dynamic_sampling to 8 or so"
             )
 
 
@@ -492,23 +455,15 @@ class Dpo(Optimisation):
 
     @property
     def skipped(self) -> str:
-        """The reason for skipping DPO; '' if it runs."""
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        yield from super().contradictions()
-        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
         # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14): 0 has none.
         if self.loss == "exo_pair" and not self.label_smoothing:
             yield "loss=exo_pair needs label_smoothing above 0; 0.001 is usual"
-        if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
-            yield (
-                f"label_smoothing={self.label_smoothing:g} has no effect with loss={self.loss}; "
-                "set it to 0.0, or choose robust or exo_pair"
-            )
 
 
 def indivisible(

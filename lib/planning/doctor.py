@@ -186,7 +186,6 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
 
 
 def _too_few_problems(params: Params) -> Iterator[str]:
-    """Yield a fault if a GRPO step takes more problems than its sources have."""
     needed = params.grpo.prompts_per_step
     # The plan of GRPO only. None for the model's shape: no estimate of memory is needed here.
     # Nothing held back: how many a share holds back depends on the problems' hashes.
@@ -202,7 +201,6 @@ def _too_few_problems(params: Params) -> Iterator[str]:
 
 
 def _indivisible_step(params: Params, machine: Machine) -> Iterator[str]:
-    """Yield a fault if a phase's micro-batch, or GRPO's step, cannot be shared by the ranks."""
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -350,7 +348,6 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
 
 
 def _silent_servers(params: Params) -> Iterator[str]:
-    """Yield a line for each vLLM server that does not answer now, if params use servers."""
     values = params.flat()  # by dotted key
     settings = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
     if not settings:

@@ -78,7 +78,6 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def query(self) -> int:
-        """The width of the queries."""
         return self.num_attention_heads * self.head_dim
 
     @property
@@ -93,7 +92,6 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def parameters(self) -> int:
-        """The number of all weights."""
         # Qwen2 has biases on the q, k and v products only.
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
         # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
@@ -109,7 +107,6 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def linear_weights(self) -> int:
-        """The number of weights in the linear layers of all blocks."""
         return self.num_hidden_layers * sum(a * b for a, b in self.linear_layers.values())
 
     @property

@@ -96,7 +96,6 @@ class Phase:
         return training - shared + vllm + CUDA_BYTES
 
     def fits(self, card: int) -> bool:
-        """Return True if the phase fits a GPU with `card` bytes."""
         return self.bytes_on(card) <= card
 
 
@@ -384,7 +383,6 @@ def plan_lines(params: Params) -> Iterator[str]:
 
 
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
-    """Format the plan of one phase: steps, data, memory, fitting cards, validation and rollouts."""
     section, rollout = section_of(params, phase.name), params.rollout
     steps, warmup, rows = (
         "unknown" if number is None else f"{number:,}"

@@ -108,7 +108,6 @@ def fits(
 
 
 def _short_of_memory(error: Exception) -> bool:
-    """Return True if the cause of the error is too little memory."""
     # Under the limit on data, starting a thread can fail first: its stack counts as data too.
     threads = "can't start new thread" in str(error)
     # accelerate's function knows torch's out-of-memory errors.

@@ -143,7 +143,6 @@ def report_lines(
 
 
 def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
-    """Format a problem, its completions with their rewards, and the variance of the rewards."""
     yield f"Problem: {group[0].problem}"
     yield f"Reference: {group[0].reference}"
     for number, each in enumerate(group, start=1):

@@ -219,7 +219,6 @@ def own_adapter(name: str) -> Adapter:
         raise UserError(f"{name}: expected a function from a row to a mapping, got {rename!r}")
 
     def convert(fields: Fields, columns: Mapping[str, str]) -> Problem:
-        """Convert a row by the plugin, and the plugin's mapping by the column table."""
         try:
             # Turns any exception of the plugin into a UserError that shows the start of the row.
             with guarded(name, inputs=f"the row {str(fields)[:80]}"):

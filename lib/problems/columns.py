@@ -276,7 +276,6 @@ def required_text(
 
 
 def _first_text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
-    """Return (name, value as text) of the first nonempty column; ("", "") if all are empty."""
     column, value = _first_value(fields, candidates)
     return column, text_of(value, column)
 

@@ -69,7 +69,6 @@ def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     firsts: dict[str, tuple[int, str]] = {}
 
     def repeats_earlier(index: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         first, reference = firsts.setdefault(problem.id, (index, problem.reference))
         if first == index:
             return None
@@ -108,7 +107,6 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
     blank = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
 
     def resembles_kept(index: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it, and adds it to `kept`."""
         # The set of word 5-grams.
         shingles = _grams(_words(problem.problem), SHINGLE_SIZE)
         signature = blank.copy()
@@ -286,7 +284,6 @@ def decontaminate(
     is_marked = marks.tobytes()
 
     def contaminated(_: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         words = _words(problem.problem)
         # Sorted, so that every run reports the same n-gram.
         grams = sorted(gram for gram in _grams(words, size) if is_marked[hash(gram) % MARKS])

@@ -90,7 +90,6 @@ class GeneratedSets:
     benchmarks: dict[str, list[Problem]]
 
     def named(self, name: str) -> list[Problem]:
-        """Return the set called `name` in params."""
         return {"sft": self.sft, "grpo": self.grpo, **self.benchmarks}[name]
 
 
@@ -203,7 +202,6 @@ def _text_id(problem: Problem) -> str:
 
 
 def _digest(text: str) -> int:
-    """Hash a text to 256 bits (SHA-256), the same in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest())
 
 

@@ -80,10 +80,6 @@ class TrainingSet:
             raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
 
     def metrics(self) -> dict[str, Any]:
-        """Return the set's numbers for the metrics file.
-
-        Sizes and drops, the token limits, and the overlap with each benchmark.
-        """
         return {
             # "read", "kept" and "dropped" rows.
             **self.train.drops.metrics(),
@@ -280,7 +276,6 @@ class SourceReader:
         return limited
 
     def _rows(self, source: AnySource) -> SourceRows:
-        """Yield (row, its problem or fault) of any source, the generator's sets too."""
         if not isinstance(source, GeneratorSource):
             yield from read_source(source, raw=self.raw)
             return

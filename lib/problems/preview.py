@@ -47,7 +47,6 @@ class Preview:
     drops: Drops
 
     def lines(self) -> Iterator[str]:
-        """Yield the preview as lines of text."""
         columns = f", columns {self.source.columns}" if self.source.columns else ""
         yield f"{self.source.path}: read by `{self.source.adapter}`{columns}"
         for problem in self.problems:
@@ -83,7 +82,6 @@ def preview(path: Path, *, split: str = "", bare_answers: bool = True) -> Previe
 
 
 def _reading(fields: Fields) -> dict[str, Any]:
-    """Return the adapter and the columns for rows with these fields."""
     for adapter, signs in _SIGNS.items():
         if signs <= fields.keys():
             return {"adapter": adapter}

@@ -142,20 +142,17 @@ def _array_rows(content: bytes) -> Iterator[tuple[int, Fields | RowFault]]:
 
 
 def _after_space(text: str, place: int) -> int:
-    """Return the place of the first character from `place` on that is no white space."""
     space = _SPACE.match(text, place)
     return space.end() if space else place
 
 
 def _parse_fault(error: ValueError, form: str) -> RowFault:
-    """Return the fault of a text that cannot be parsed as `form`."""
     if isinstance(error, UnicodeDecodeError):
         return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
     return RowFault("unreadable", detail=f"not {form} ({error})")
 
 
 def _parsed_row(line: bytes) -> Fields | RowFault:
-    """Parse a line of JSON lines."""
     try:
         return _object_or_fault(parse_json(line, unique=True))
     except ValueError as error:
@@ -163,7 +160,6 @@ def _parsed_row(line: bytes) -> Fields | RowFault:
 
 
 def _object_or_fault(row: Any) -> Fields | RowFault:
-    """Return a parsed JSON value if it is an object, else a fault."""
     if isinstance(row, dict):
         return row
     detail = f"expected a JSON object, found {type(row).__name__}"

@@ -69,7 +69,6 @@ class TokenCounter:
         return ("target_not_in_format", target.fault) if target and target.fault else None
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
-        """Count the tokens of each prompt, as text from BOS to the start of the completion."""
         with bounded_rendering("prompt.layout", len(problems)):
             texts = [
                 render(
@@ -102,7 +101,6 @@ def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str)
     tokenizer.no_padding()
 
     def count(texts: Sequence[str]) -> list[int]:
-        """Count the tokens of each text; the texts have their BOS and EOS already."""
         encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [len(encoding) for encoding in encoded]
 
@@ -135,7 +133,6 @@ def drop_controls(
     """
 
     def check(_: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         target = render_target(problem, counter.prompt_format) if targets else None
         fault = counter.fault(problem, target)
         if fault and not drops_rows:
@@ -236,7 +233,6 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
         )
 
     def parse(row: Any) -> tuple[str, PassRate]:
-        """Return (problem id, pass rate) of a line; an error here becomes a UserError."""
         rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
         # The file is under data/raw, where it may be edited by hand.
         if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
@@ -255,7 +251,6 @@ def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficul
     """
 
     def outside(_: int, problem: Problem) -> tuple[str, str] | None:
-        """Return the reason and detail to drop a problem; None keeps it."""
         rate = rates.get(problem.id)
         if rate is None:
             return "no_pass_rate", "not in the file"

@@ -146,12 +146,10 @@ class ProblemTable:
             yield [Problem(**dict(zip(columns, row, strict=True))) for row in rows_of_batch]
 
     def column(self, name: str) -> Iterator[Any]:
-        """Return one column's values in order."""
         for batch in self.rows.select_columns([name]).iter(batch_size=BATCH):
             yield from batch[name]
 
     def select(self, indices: Iterable[int]) -> "ProblemTable":
-        """Return the rows at these positions, in this order."""
         # `datasets` keeps the indices, and hashes them, an array fast; the file is not copied.
         return ProblemTable(self.rows.select(np.fromiter(indices, np.int64)), self.drops)
 

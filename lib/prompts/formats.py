@@ -212,7 +212,6 @@ class TaggedFormat(_Judge):
         return (after if opening else before).strip()
 
     def _answer(self, completion: str) -> str | None:
-        """Return the text in the last pair of the answer's tags; None if there is no pair."""
         # The last pair: a completion that corrects itself means its last answer. `closing` and
         # `opening` are the tag, or '' if it is missing.
         before, closing, _ = completion.rpartition(self.answer[1])
@@ -280,7 +279,6 @@ class BoxedFormat(_Judge):
 
     @property
     def chat_template(self) -> str:
-        """The Jinja source of the chat template, saved with the tokenizer."""
         return chat_template(self.layout)
 
     def target(self, *, solution: str, reference: str) -> str:

@@ -162,7 +162,6 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Return the statements of the tag's body, up to `endgeneration`."""
         # transformers' extension (`AssistantTracker`) also records the answer's position, which
         # rendering as text does not need.
         next(parser.stream)  # skips the word `generation` itself
@@ -197,7 +196,6 @@ def render(
 
 
 def _refuse(message: str) -> None:
-    """Raise the error of a template that refuses a conversation."""
     raise jinja2.TemplateError(message)
 
 

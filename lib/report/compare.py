@@ -69,7 +69,6 @@ class RevisionComparison:
     alarms: Sequence[str]
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
-        """Yield the comparison line by line, for a terminal or as Markdown for a pull request."""
         for note in self.notes:
             yield f"> {note}\n" if markdown else note
         for table in self.tables:
@@ -195,7 +194,6 @@ def summarize(
 
 
 def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
-    """Read a JSON or YAML file of one side; {} if it has none."""
     try:
         return YAML(typ="safe").load(side.read_text(str(file), encoding="utf-8")) or {}
     except FileNotFoundError:
@@ -379,7 +377,6 @@ def experiments_table(commits: Sequence[str]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    """Format a cell: a float with 4 significant digits, "–" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return MISSING if value is None else str(value)

@@ -87,7 +87,6 @@ def compare_pair(
 def _check_references(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> None:
-    """Raise UserError if two checkpoints were graded by different references for one problem."""
     known = {(row.benchmark, row.problem_id): row.reference for row in completions[before]}
     for row in completions[after]:
         reference = known.get((row.benchmark, row.problem_id), row.reference)

@@ -68,7 +68,6 @@ class Run:
 
     @property
     def selections(self) -> dict[str, Mapping[str, float]]:
-        """The points chosen by `select: best`: training stage → {"step", "answer_accuracy", …}."""
         metrics = self.stage_metrics.items()
         return {stage: each["selected"] for stage, each in metrics if "selected" in each}
 
@@ -241,7 +240,6 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
 
 
 def _optional_json(path: Path) -> Any:
-    """Read a JSON file; {} if it is missing."""
     return read_json(path) if path.exists() else {}
 
 

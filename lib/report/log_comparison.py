@@ -52,7 +52,6 @@ class LogComparison:
 
     @property
     def verdict(self) -> str:
-        """What the comparison shows, in words."""
         if self.p_holm >= 0.05:
             return f"no difference beyond ±{100 * self.equivalent_within:.1f}"
         return "better" if self.change.difference.value > 0 else "worse"

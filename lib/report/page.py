@@ -223,7 +223,6 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
 
 
 def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
-    """Return the prompt of a problem, or a prompt for each checkpoint if they differ."""
     texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
     different = set(texts.values())
     return different.pop() if len(different) == 1 else texts

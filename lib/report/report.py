@@ -190,7 +190,6 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
 
 
 def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
-    """Select graded answers to the first benchmark, only greedy ones if there are any."""
     rows = [
         row
         for row in run.completions[checkpoint]
@@ -254,7 +253,6 @@ def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | No
 
 
 def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Return a table row for each value in the records: "name dotted.key" and the value."""
     return tuple(
         (f"{name} {key}", _text(value))
         for name, record in records.items()
@@ -279,7 +277,6 @@ def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
 
 
 def _model(settings: Mapping[str, str]) -> str:
-    """Return the base model's name and commit, or the size of the tiny model."""
     name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
     sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
     tiny = "tiny Qwen3, {} layers of {}".format(*sizes)

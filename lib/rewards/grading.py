@@ -111,6 +111,5 @@ class Grading:
             rollout.reward = sum(weight * value for weight, value in weighted)
 
     def by_name(self, rollout: Rollout) -> dict[str, float]:
-        """Return a scored rollout's rewards as {name of the reward function: value}."""
         names = (reward.__name__ for reward in self.rewards)
         return dict(zip(names, rollout.rewards, strict=True))

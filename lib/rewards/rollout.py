@@ -97,7 +97,6 @@ class Rollout:
 
     @cached_property
     def parsed(self) -> ParsedCompletion:
-        """The completion parsed by its format."""
         return self.prompt_format.parse(self.completion)
 
     @cached_property
@@ -184,7 +183,6 @@ class Rollout:
         return self.compare(self.marked_answer).equal
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns that stored rows of a judged completion share."""
         return {
             "problem": self.problem or "",
             "reference": self.reference,

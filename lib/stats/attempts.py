@@ -96,6 +96,5 @@ def _ways_to_win(rivals: tuple[int, ...], num_unanswered: int, k: int, votes: in
 
 
 def _check_k(k: int, num_completions: int) -> None:
-    """Raise ValueError unless 1 ≤ k ≤ N."""
     if not 1 <= k <= num_completions:
         raise ValueError(f"k={k} with {num_completions} completions; expected 1 ≤ k ≤ completions")

@@ -69,7 +69,6 @@ class Contrast(Section):
 
     @property
     def name(self) -> str:
-        """The key of this comparison in study.json."""
         return f"{self.before} to {self.after}"
 
 
@@ -172,7 +171,6 @@ def load_study(path: Path) -> Study:
 
 
 def _check_known(names: Iterable[str], known: Sequence[str], *, origin: str) -> None:
-    """Raise UserError for a name that is not among the `known` ones."""
     for name in names:
         if name not in known:
             raise UserError(f"{origin}: no `{name}`; there are {', '.join(known)}")

@@ -69,7 +69,6 @@ class Experiment:
 
     @property
     def targets(self) -> list[str]:
-        """The DVC stages to bring up to date."""
         return sorted({f"grade@{checkpoint}" for checkpoint in self.checkpoints.values()})
 
 
@@ -231,7 +230,6 @@ class Processes:
             raise UserError(f"study: experiment {name} failed:\n" + "\n".join(tail))
 
     def end(self) -> None:
-        """Interrupt the running experiments, wait for their end, and refuse to start others."""
         with self._lock:
             self._ended = True
         # SIGINT first: a stage then saves what it needs to resume. The next signal is for those

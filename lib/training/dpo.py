@@ -35,7 +35,6 @@ class PairTrainer(DPOTrainer):
     """
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
-        """Return a step's micro-batches, and count their rows (two a pair)."""
         batches, items = super().get_batch_samples(*args, **kwargs)
         self._rows_in_step = sum(len(batch["input_ids"]) for batch in batches)
         return batches, items

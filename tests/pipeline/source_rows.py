@@ -7,7 +7,7 @@ from typing import Any
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem
 from lib.params.load import read_yaml
-from lib.problems.sources import adapter_of
+from lib.problems.benchmarks import adapter_of
 
 ROWS = read_yaml(Path(__file__).with_suffix(".yaml"))
 

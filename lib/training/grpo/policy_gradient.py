@@ -1,5 +1,4 @@
-"""Policy-gradient training (GRPO and its variants) on `transformers.Trainer`, in the order of a
-step.
+"""Policy-gradient training (GRPO and its variants) on `transformers.Trainer`, in a step's order.
 
     roll out    an `Engine` completes P problems G times, chosen and seeded by the step
     reward      each completion is judged once (`lib.rewards.rollout`), then scored by each reward
@@ -29,8 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
-from transformers.trainer_callback import ExportableState
+from transformers import Trainer
 from transformers.trainer_utils import TrainOutput
 
 from lib.core.errors import UserError
@@ -49,6 +47,7 @@ from lib.training.grpo.batching import MicroBatch, collate, sorted_rows
 from lib.training.grpo.curve import OWN_COLUMNS, Curve
 from lib.training.grpo.problems import ProblemOrder, keyed_seed, refill
 from lib.training.grpo.scoring import ReferencePolicy, Scorer
+from lib.training.phase.checkpoints import SavedState
 from lib.training.phase.console import timed
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.warning_signs import GAP
@@ -83,7 +82,6 @@ class PolicyGradientTrainer(Trainer):
         self.problems = problems
         self.order = ProblemOrder(grpo, num_problems=len(problems), seed=self.args.seed)
         if grpo.curriculum != "none":
-            # Each checkpoint then holds its state, and a resumed run restores it.
             self.add_callback(self.order)
         self.grading = grading
         # [F]
@@ -103,6 +101,8 @@ class PolicyGradientTrainer(Trainer):
             teacher_coef=grpo.teacher_coef,
             max_completion_length=sampling.max_new_tokens,
         )
+        # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
+        self._sorts_rows = grpo.loss != "bnpo"
         self.sampling = dataclasses.replace(sampling, log_probs=True)
         # The engine's version of the weights at the last roll-out, and the last step's mean gap
         # between sampler and trainer in nats per token.
@@ -119,7 +119,6 @@ class PolicyGradientTrainer(Trainer):
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
-            # Each checkpoint then holds the coefficient, and a resumed run restores it.
             self.add_callback(SavedCoefficient(self.bonus))
         # A prompt computed once takes two forward passes before one backward pass, which DDP and
         # FSDP do not support, and a cache, which gradient checkpointing does not keep.
@@ -156,7 +155,6 @@ class PolicyGradientTrainer(Trainer):
         self.engine, self.live = engine, live
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Train, and close the engine however training ends."""
         with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
 
@@ -274,12 +272,9 @@ class PolicyGradientTrainer(Trainer):
         return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
     def rewards_differ(self, rewards: Tensor) -> Tensor:
-        """Return a mask [groups], True for groups whose total rewards differ.
+        """Return a mask [groups] of the rewards [groups · G, F]: True if a group's totals differ.
 
-        With GDPO: in which the rewards of any function of non-zero weight differ.
-
-        Args:
-            rewards: [groups · G, F].
+        With GDPO: if the rewards of any function of non-zero weight differ.
         """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
@@ -320,9 +315,7 @@ class PolicyGradientTrainer(Trainer):
                 right=right.view_as(totals),
                 components=components,
             )
-
-        names = [function.__name__ for function in self.reward_funcs]
-        self.curve.add_rewards(names, rewards, totals)
+        self.curve.add_rewards([one.__name__ for one in self.reward_funcs], rewards, totals)
         # TRL's name, which tests the standard deviation; here, max − min is 0.
         share_equal = 1 - self.rewards_differ(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", share_equal.item())
@@ -333,8 +326,7 @@ class PolicyGradientTrainer(Trainer):
         """Cut the step's B rollouts, with their advantages [B], into micro-batches."""
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
         group, by_signal = self.grpo.group_size, self.grpo.divide_by == "signal"
-        # [B] True for an advantage other than 0. Read once a step, because each read waits for the
-        # GPU.
+        # [B] True for an advantage other than 0; read once, because each read waits for the GPU.
         signals = advantages.bool().tolist()
         # [B] True for all completions of a group with an advantage other than 0.
         in_signal = [any(signals[row - row % group :][:group]) for row in range(len(rollouts))]
@@ -388,13 +380,7 @@ class PolicyGradientTrainer(Trainer):
 
     def _at_least_1(self, count: int) -> float:
         """Sum a count over all ranks; 1 for a step whose completions are all masked."""
-        total: float = self.curve.gather([count]).sum().item()
-        return max(total, 1.0)
-
-    @property
-    def _sorts_rows(self) -> bool:
-        # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
-        return self.grpo.loss != "bnpo"
+        return max(float(self.curve.gather([count]).sum()), 1.0)
 
     def compute_loss(
         self,
@@ -403,11 +389,7 @@ class PolicyGradientTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """Return one micro-batch's scalar loss; `Trainer` averages it over a step's micro-batches.
-
-        Args:
-            inputs: {"batch": MicroBatch}, from `get_train_dataloader`.
-        """
+        """Return the scalar loss of `inputs["batch"]`; `Trainer` averages those of a step."""
         batch: MicroBatch = inputs["batch"]
         if self._can_skip(batch):
             # `Trainer` calls `backward` on the result, so it must require a gradient.
@@ -451,7 +433,6 @@ class PolicyGradientTrainer(Trainer):
         return not batch.last and not self.is_fsdp_enabled and self._sorts_rows
 
     def _close_step(self) -> None:
-        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus."""
         means = self.curve.close_step()
         # None in a later step on the same rollouts, or if no token counted.
         gap = means.get(f"{GAP}/mean")
@@ -479,7 +460,6 @@ class PolicyGradientTrainer(Trainer):
         self._synced = version
 
     def _diverged(self, what: str) -> UserError:
-        """Return the error for numbers that are NaN or infinite; `what` names them."""
         return UserError(
             f"step {self.state.global_step + 1}: {what} are NaN or infinite (last gap of sampler "
             f"and trainer: {self._gap:.3g} nats per token); lower grpo.learning_rate or "
@@ -487,7 +467,6 @@ class PolicyGradientTrainer(Trainer):
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log `logs`, and with them the curve's means since the last call."""
         # Trainer counts from the start of this process, so that a resumed run would end below 1.
         self.state.epoch = self.state.global_step / self.state.max_steps
         super().log({**logs, **self.curve.take_point()}, start_time)
@@ -506,21 +485,16 @@ class PolicyGradientTrainer(Trainer):
         return round(per_token * tokens * float(self._num_weights))
 
 
-class SavedCoefficient(TrainerCallback, ExportableState):
-    """Keeps the entropy bonus's coefficient in a checkpoint's `trainer_state.json`."""
+class SavedCoefficient(SavedState):
+    """Keeps the entropy bonus's coefficient in checkpoints."""
 
     def __init__(self, bonus: EntropyCoefficient) -> None:
         self.bonus = bonus
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint's entry for this callback (`ExportableState`)."""
-        return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
+    def values(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.bonus)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Restore the checkpoint's coefficient when a run resumes."""
-        # A run that trains a checkpoint further may have no entry there, and has its own params:
-        # only what steering has changed is restored.
-        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Restore what steering has changed: the rest is the run's own params."""
         if self.bonus.target:
-            self.bonus.coefficient = entry["attributes"]["coefficient"]
-            self.bonus.last = entry["attributes"]["last"]
+            self.bonus.coefficient, self.bonus.last = values["coefficient"], values["last"]

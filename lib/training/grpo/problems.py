@@ -11,17 +11,16 @@ batch, and the number of rounds is bounded.
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
-from transformers.trainer_callback import ExportableState
 
 from lib.core.errors import UserError
 from lib.params.training import Grpo
 from lib.rewards.rollout import Rollout
+from lib.training.phase.checkpoints import SavedState
 
 OUTER_SHARE = 0.25
 """Draws of a problem that is too easy or too hard in `curriculum: pool`, per draw of another."""
@@ -29,10 +28,8 @@ OUTER_SHARE = 0.25
 POOLS = ("unseen", "hard", "middle", "easy")
 
 
-class ProblemOrder(TrainerCallback, ExportableState):
+class ProblemOrder(SavedState):
     """Decides which of `num_problems` problems a step takes.
-
-    A checkpoint's `trainer_state.json` has the curriculum's state.
 
     Args:
         seed: of the run.
@@ -103,21 +100,16 @@ class ProblemOrder(TrainerCallback, ExportableState):
         return "easy" if rate >= self.grpo.curriculum_high else "middle"
 
     def pool_sizes(self) -> dict[str, int]:
-        """Return the number of problems in each pool."""
         counts = Counter(map(self.pool, range(self.num_problems)))
         return {pool: counts[pool] for pool in POOLS}
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint's entry for this callback (`ExportableState`)."""
-        return {"args": {}, "attributes": {"rates": list(self.rates), "due": list(self.due)}}
+    def values(self) -> dict[str, Any]:
+        return {"rates": list(self.rates), "due": list(self.due)}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Restore the checkpoint's state when a run resumes."""
-        # A run that trains a checkpoint further may have no entry there, or other problems.
-        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
-        saved = entry["attributes"]
-        if len(saved["due"]) == self.num_problems:
-            self.rates, self.due = list(saved["rates"]), list(saved["due"])
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Restore the curriculum's state, unless it is of other problems."""
+        if len(values["due"]) == self.num_problems:
+            self.rates, self.due = list(values["rates"]), list(values["due"])
 
 
 def refill(trainer: Any, groups: list[list[Rollout]]) -> list[list[Rollout]]:

@@ -25,6 +25,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 from lib.artifacts import fingerprint, hash_path, read_json, write_json
 from lib.artifacts.code import stage_code
@@ -75,12 +76,10 @@ class Checkpoints:
         return self.folder / "writing"
 
     def by_step(self) -> list[Path]:
-        """List all sealed checkpoints, oldest first."""
         return sorted(self.folder.glob("checkpoint-*"), key=checkpoint_step)
 
     @property
     def stage(self) -> str:
-        """The stage's name."""
         return self.folder.parent.name
 
     def open(self) -> Path | None:
@@ -118,7 +117,6 @@ class Checkpoints:
         written.rename(named)
 
     def drop_all_but(self, number: int) -> None:
-        """Remove all checkpoints except the last `number`."""
         for checkpoint in self.by_step()[:-number]:
             shutil.rmtree(checkpoint)
 
@@ -186,6 +184,26 @@ def drop_reference_adapter(checkpoint: Path) -> None:
         shutil.rmtree(config.parent)
 
 
+class SavedState(TrainerCallback, ExportableState):
+    """A callback with a state that checkpoints keep, in `trainer_state.json`."""
+
+    def values(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Take a checkpoint's state when a run resumes; of a new run, its own."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """Return the checkpoint's entry for this callback (`ExportableState`)."""
+        return {"args": {}, "attributes": self.values()}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # A run that trains a checkpoint further may have no entry there.
+        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        self.restore(entry["attributes"])
+
+
 class SealCheckpoints(TrainerCallback):
     """Seals checkpoints as the trainer writes them, and drops the old ones.
 
@@ -214,7 +232,6 @@ class SealCheckpoints(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Complete the checkpoint with its manifest, and remove the oldest ones."""
         # Each rank writes files of its own of a sharded checkpoint.
         ranks = PartialState()
         ranks.wait_for_everyone()

@@ -84,7 +84,6 @@ class ProgressLines(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Open the bar, and start the clock."""
         # Drop the times of an earlier phase in this process.
         SECONDS.clear()
         # Step and time when this process began to train, and at the last line.
@@ -114,7 +113,6 @@ class ProgressLines(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Name the step in the heartbeat's lines."""
         self.heartbeat.label = f"{self.stage} step={state.global_step}/{state.max_steps}"
 
     def on_step_end(
@@ -134,7 +132,6 @@ class ProgressLines(TrainerCallback):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the line of a training point, with the pace and the time left."""
         if not logs or "loss" not in logs:
             return
         if self.stage == "grpo" and self.previous is self.start:
@@ -153,7 +150,6 @@ class ProgressLines(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Close the bar, and print duration, mean pace, the share of each part, memory and use."""
         self.bar.close()
         now = state.global_step, time.monotonic()
         # Nothing to print for a run that was resumed at its end.

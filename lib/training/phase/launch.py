@@ -147,7 +147,6 @@ def _options(command: Sequence[str]) -> argparse.Namespace:
 
 
 def _command_line(process: psutil.Process) -> list[str]:
-    """Return a process's command line; [] if it cannot be read."""
     try:
         command: list[str] = process.cmdline()
     except psutil.Error:  # the process has ended, or belongs to another user

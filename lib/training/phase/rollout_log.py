@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from lib.artifacts import ENCODING_ERRORS, write_jsonl
 from lib.core.errors import visible
 from lib.params.training import Grpo
+from lib.training.phase.checkpoints import SavedState
 from lib.training.phase.console import say
 
 MAX_BYTES = 2**25
@@ -37,7 +37,7 @@ def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
 
-class RolloutLog(TrainerCallback, ExportableState):
+class RolloutLog(SavedState):
     """Logs whole groups: all completions of `grpo.log_problems` problems of a step.
 
     On several ranks, only the first rank's problems are logged.
@@ -55,17 +55,16 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.path: Path | None = None
         """File that gets each row as it happens; None for none."""
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint's entry for this callback (`ExportableState`)."""
-        return {"args": {}, "attributes": {"rows": list(self.rows)}}
+    def values(self) -> dict[str, Any]:
+        return {"rows": list(self.rows)}
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        self.rows = list(values["rows"])
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Restore the checkpoint's rows when a run resumes."""
-        # A run that trains a checkpoint further may have no entry there.
-        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
-        self.rows = list(entry["attributes"]["rows"])
+        super().on_train_begin(args, state, control, **kwargs)
         if self.path and state.is_world_process_zero:
             # Without the rows that a resumed run makes again.
             write_jsonl(self.path, rollout_rows(self.trainer))

@@ -25,7 +25,7 @@ from lib.artifacts import (
     write_provenance,
 )
 from lib.core.errors import UserError
-from lib.core.process import alone, note_on_busy_cores
+from lib.core.process import alone
 from lib.engines.base import check_engine
 from lib.models import compat
 from lib.models.files import SELECTED, read_selections
@@ -154,9 +154,6 @@ def prepare(trainer: Trainer, stage: str, section: Optimisation) -> None:
             )
     # Each epoch's order of the data depends only on seed and epoch, also after a resume.
     compat.order_by_epoch(trainer)
-    on_cpu = trainer.args.device.type == "cpu"
-    if on_cpu and (note := note_on_busy_cores(torch.get_num_threads())):
-        say(f"{stage} {note}")
     if has_slow_bfloat16(trainer):
         say(
             f"{stage} WARNING this CPU has no bfloat16 instructions: a step takes at least nine "

@@ -142,7 +142,6 @@ class TrackedDetails(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Send a histogram of each reward, and a table of the new rows of the rollout log."""
         # Only GRPO logs a reward.
         if not state.is_world_process_zero or "reward" not in kwargs.get("logs", {}):
             return

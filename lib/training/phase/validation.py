@@ -164,7 +164,6 @@ class Validator(TrainerCallback):
         del self.trainer
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
-        """Answer all problems greedily; return a graded completion of each, by set."""
         answers = {}
         for name, problems in self.sets.items():
             groups = sample_groups(
@@ -250,7 +249,6 @@ class Validator(TrainerCallback):
         return {name: means(rows) | samples.get(name, {}) for name, rows in answers.items()}
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
-        """Measure the policy, log the point, and call `keep` if it is the best so far."""
         # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
         point: dict[str, float] = {}
         for name, values in self._sync_and_answer(model).items():

@@ -129,7 +129,6 @@ class WarningSigns(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Restore points and signs of the steps before an interruption."""
         for entry in state.log_history:
             if "loss" in entry:
                 self.observe(entry)
@@ -142,7 +141,6 @@ class WarningSigns(TrainerCallback):
         logs: Point | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check the logged point, and print new signs."""
         # Only points of training: the trainer also logs its run time at the end.
         if logs and "loss" in logs:
             for sign in self.observe({**logs, "step": state.global_step}):
@@ -355,7 +353,6 @@ def _first_gap(points: list[Point]) -> float:
 
 
 def _column(points: list[Point], name: str) -> list[float]:
-    """Return a column's values; points without it are left out."""
     return [point[name] for point in points if name in point]
 
 
@@ -369,5 +366,4 @@ def _steady_range(points: list[Point], name: str, test: Callable[[float], bool])
 
 
 def _window_means(values: list[float]) -> tuple[float, float]:
-    """Return the mean of the first `WINDOW` values, and of the last."""
     return sum(values[:WINDOW]) / WINDOW, sum(values[-WINDOW:]) / WINDOW

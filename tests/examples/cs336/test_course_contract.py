@@ -47,6 +47,7 @@ SIGNATURES = {
     ),
 }
 B, T = 2, 10
+COLUMNS = ("policy_log_probs", "old_log_probs", "raw_rewards", "advantages")
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -73,50 +74,35 @@ def tensors():
     }
 
 
-def grpo_clip(tensors: dict[str, Tensor], epsilon: float) -> list[list[float]]:
-    def loss(new, old, advantage):
+def loss_by_hand(tensors: dict[str, Tensor], loss_type: str, epsilon: float) -> list[list[float]]:
+    def loss(new, old, reward, advantage):
+        if loss_type != "grpo_clip":
+            return -new * (reward if loss_type == "no_baseline" else advantage)
         ratio = math.exp(new - old)
         return -min(ratio * advantage, min(max(ratio, 1 - epsilon), 1 + epsilon) * advantage)
 
-    columns = ("policy_log_probs", "old_log_probs", "advantages")
-    return [
-        [loss(new, old, advantage) for new, old in zip(policy, olds, strict=True)]
-        for policy, olds, [advantage] in zip(*(tensors[c].tolist() for c in columns), strict=True)
-    ]
+    rows = zip(*(tensors[name].expand(B, T).tolist() for name in COLUMNS), strict=True)
+    return [[loss(*token) for token in zip(*row, strict=True)] for row in rows]
 
 
-@pytest.mark.parametrize("cliprange", [0.1, 10.0])
-def test_policy_gradient_losses(tensors, cliprange):
-    policy, rewards = tensors["policy_log_probs"], tensors["raw_rewards"]
-    naive = adapters.run_compute_naive_policy_gradient_loss(
-        raw_rewards_or_advantages=rewards, policy_log_probs=policy
-    )
-    torch.testing.assert_close(naive, torch.stack([-rewards[i] * policy[i] for i in range(B)]))
-    others = {name: tensor for name, tensor in tensors.items() if name != "raw_rewards"}
-    clipped, _ = adapters.run_compute_grpo_clip_loss(**others, cliprange=cliprange)
-    torch.testing.assert_close(clipped, torch.tensor(grpo_clip(tensors, cliprange)))
-    for loss_type, loss in (
-        ("no_baseline", naive),
-        ("reinforce_with_baseline", -tensors["advantages"] * policy),
-        ("grpo_clip", clipped),
-    ):
-        actual, _ = adapters.run_compute_policy_gradient_loss(
-            **tensors, loss_type=loss_type, cliprange=cliprange
-        )
-        torch.testing.assert_close(actual, loss)
-
-
-def test_grpo_microbatches_accumulate(tensors):
+@pytest.mark.parametrize(
+    ("loss_type", "cliprange"),
+    [("no_baseline", 0), ("reinforce_with_baseline", 0), ("grpo_clip", 0.1), ("grpo_clip", 10.0)],
+)
+def test_a_micro_batch_has_the_hand_formulas_loss_and_adds_up(tensors, loss_type, cliprange):
     policy = tensors["policy_log_probs"].requires_grad_()
     mask = torch.rand(B, T, generator=torch.Generator().manual_seed(43)) > 0.5
+    settings = {"loss_type": loss_type, "cliprange": cliprange}
+    by_hand = loss_by_hand(tensors, loss_type, cliprange)
+    losses, _ = adapters.run_compute_policy_gradient_loss(**tensors, **settings)
+    torch.testing.assert_close(losses, torch.tensor(by_hand))
     gradients = []
     for _ in range(3):
         loss, _ = adapters.run_grpo_microbatch_train_step(
-            **tensors, response_mask=mask, gradient_accumulation_steps=2, loss_type="grpo_clip",
-            cliprange=0.1,
-        )  # fmt: skip
+            **tensors, **settings, response_mask=mask, gradient_accumulation_steps=2
+        )
         gradients.append(policy.grad.clone())
-    rows = zip(grpo_clip(tensors, 0.1), mask.tolist(), strict=True)
+    rows = zip(by_hand, mask.tolist(), strict=True)
     expected = statistics.fmean(statistics.fmean(compress(*row)) for row in rows) / 2
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     torch.testing.assert_close(gradients[2], 3 * gradients[0])

@@ -15,7 +15,7 @@ from lib.core.errors import UserError
 from lib.evaluation.models import apply_settings, labelled_models, measure_model
 from lib.inference.external import ExternalModel
 from lib.models.pretrained import load_tokenizer
-from lib.problems.sources import find_benchmark
+from lib.problems.benchmarks import find_benchmark
 from lib.prompts.saved import save_prompt
 from tests.conftest import ROOT
 from tests.lib.evaluation.scripted import ScriptedEngine

@@ -6,17 +6,12 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 from click.testing import CliRunner, Result
-from huggingface_hub import parse_eval_result_entries
-from ruamel.yaml import YAML
 from transformers import TrainerState
 
 from commands.push import main
 from lib.artifacts import hash_path, write_json
-from lib.export.card import model_card
-from lib.export.push import collect, eval_results
-from lib.params import load_params, parse_params
-from lib.params.data import known_sets
-from lib.prompts import prompt_format
+from lib.export.push import collect
+from lib.params import load_params
 from tests.conftest import ROOT, run_command
 from tests.lib.export.fake_hub import fake_hub
 
@@ -173,58 +168,6 @@ def test_transformers_reads_the_curves_as_trainer_state(run):
     ]
     untrained = collect(run / "models/export", reports=run / "reports", phase="base", commit="c")
     assert "training/trainer_state.json" not in {each.path_in_repo for each in untrained}
-
-
-def test_registered_sets_have_results_that_the_hub_parses(smoke, run):
-    sources = {
-        "gsm8k": {"known": "gsm8k", "limit": "all"},
-        "aime26": {"known": "aime26", "limit": "all"},
-        "part": {"known": "gsm8k", "limit": 100},
-        "train": {"known": "gsm8k_train", "limit": "all"},
-        "unregistered": {"known": "math500", "limit": "all"},
-        "subsets": {"known": "math", "limit": "all"},
-    }
-    content = smoke.model_dump(mode="json")
-    content["prepare"]["contamination_ngram"] = 8
-    content["prepare"]["benchmarks"] = [
-        {"name": name, "source": source} for name, source in sources.items()
-    ]
-    content["validation"]["sets"] = ["gsm8k"]
-    content["evaluate"]["benchmarks"] = [*reversed(sources)]
-    sampled = {"sampled": {"pass_at_1": 0.475, "pass_at_1_se": 0.1, "n": 30}}
-    greedy = {"greedy": {"answer_accuracy": 0.612, "format_accuracy": 1.0, "n": 1319}}
-    text = model_card(
-        {name: sampled if name == "aime26" else {**sampled, **greedy} for name in sources},
-        params=parse_params(content, origin="test"),
-        prompt_format=prompt_format("xml"),
-        example="",
-        inputs={},
-        selections={},
-    )
-    (run / "models/export/README.md").write_text(text)
-    uploads = {
-        each.path_in_repo: each.path_or_fileobj
-        for each in eval_results(run / "models/export", date="2026-11-24")
-    }
-    entries = {
-        path: parse_eval_result_entries(YAML(typ="safe").load(content))
-        for path, content in uploads.items()
-    }
-    gsm8k, aime = "openai/gsm8k", "MathArena/aime_2026"
-    read = {
-        path: [(each.dataset_id, each.task_id, each.value, each.date) for each in entry]
-        for path, entry in entries.items()
-    }
-    assert read == {
-        ".eval_results/openai--gsm8k.yaml": [(gsm8k, "gsm8k", 61.2, "2026-11-24")],
-        ".eval_results/MathArena--aime_2026.yaml": [(aime, aime, 47.5, "2026-11-24")],
-    }
-    (first,) = entries[".eval_results/openai--gsm8k.yaml"]
-    assert first.dataset_revision == known_sets()["gsm8k"]["revision"]
-    assert first.notes is not None
-    assert "greedy" in first.notes
-    record(run)
-    assert ".eval_results/openai--gsm8k.yaml" in push(run, "--dry-run").output
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from datasets import Dataset
 
 from lib.core.errors import UserError
 from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
-from lib.problems import sources
+from lib.problems import benchmarks
 from lib.problems.adapters import ADAPTERS
-from lib.problems.sources import fetch_known, read_rows, read_source
+from lib.problems.benchmarks import fetch_known
+from lib.problems.sources import read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
 
@@ -157,7 +158,7 @@ def test_a_missing_repository_subset_or_split_is_named(cache, changes, fault):
 
 def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, monkeypatch):
     parts = tuple(GSM8K.model_copy(update={"split": split}) for split in ("train", "test"))
-    monkeypatch.setattr(sources, "hub_splits", lambda source: parts)
+    monkeypatch.setattr(benchmarks, "hub_splits", lambda source: parts)
     raw = tmp_path / "raw"
     path, count = fetch_known("gsm8k", raw)
     assert (path, count) == (raw / "gsm8k.jsonl", 5)

@@ -7,8 +7,9 @@ from datasets import Dataset, DatasetDict
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
+from lib.problems.benchmarks import find_benchmark
 from lib.problems.rows import RowFault
-from lib.problems.sources import find_benchmark, read_rows
+from lib.problems.sources import read_rows
 
 ROWS = [
     {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
@@ -147,19 +148,14 @@ def test_a_saved_dictionary_of_splits_needs_a_split(raw):
     assert len(_read(raw, "both", split="train")) == 5
 
 
-def test_a_copy_of_a_set_that_prepare_wrote_is_read_as_it_is(tmp_path):
-    problem = Problem.create(
-        problem="5 + 7?", reference="12", solution="5 + 7 = 12", level=1, tags=("bare",)
-    )
-    write_problems(tmp_path / "mmlu.jsonl", [problem])
-    assert find_benchmark(f"{tmp_path}/mmlu.jsonl").problems == (problem,)
-
-
 def test_a_benchmark_is_read_by_its_adapter_unless_prepare_wrote_it(raw, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_jsonl(raw / "mine.jsonl", ROWS)
     mine = find_benchmark("mmlu_like=data/raw/mine.jsonl")
     assert (mine.adapter, [each.reference for each in mine.problems][:2]) == ("table", ["2", "4"])
+    problem = Problem.create(problem="5 + 7?", reference="12", level=1, tags=("bare",))
+    write_problems(tmp_path / "mmlu.jsonl", [problem])
+    assert find_benchmark(f"{tmp_path}/mmlu.jsonl").problems == (problem,)
     # There, any row that is no record is a fault of `prepare`, and is not converted.
     write_jsonl(tmp_path / "data/problems/benchmarks/gsm8k.jsonl", ROWS)
     with pytest.raises(UserError, match=r"gsm8k\.jsonl:1: not a problem record"):

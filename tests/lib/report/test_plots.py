@@ -1,10 +1,8 @@
 import dataclasses
 
 import pytest
-from ruamel.yaml import YAML
 
-from lib.report.write import OWN_PLOT, long_table
-from tests.conftest import ROOT
+from lib.report.write import long_table
 
 
 def table_of(run, stage, **changes):
@@ -35,11 +33,3 @@ def test_sets_of_validation_problems_have_their_own_bands(run):
         "validation harder: answer accuracy": pytest.approx([0.25, 0.054, 0.446]),
         "validation: mean reward": [1.0],
     }
-
-
-def test_dvc_draws_one_column_of_each_stage_s_own_curves():
-    stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    for stage, column in OWN_PLOT.items():
-        curves = {name: axes for plot in stages[stage]["plots"] for name, axes in plot.items()}
-        assert curves[f"${{curves}}/{stage}.csv"]["y"] == column
-        assert curves[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
