@@ -25,12 +25,15 @@ from lib.core.errors import UserError
 def main(page: Path, port: int) -> None:
     """Serve the report until Ctrl-C."""
     from lib.report.serve import HOST, report_server
+    from lib.studies.pages import studies_page
 
     if not page.is_file():
         raise UserError(f"{page} is missing. The report stage writes it: run `make repro`.")
-    with report_server(page, port=port) as server:
+    pages = {"/studies/": lambda: studies_page(Path("reports/studies"))}
+    with report_server(page, port=port, pages=pages) as server:
         # Port 0 was replaced by the kernel's choice.
-        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C to stop)")
+        address = f"http://{HOST}:{server.server_address[1]}"
+        click.echo(f"{address} and the studies at {address}/studies/ (Ctrl-C to stop)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -62,4 +62,4 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
     page = RESULTS if out == OUT else None
     for verdict in write_pages(name, definition, out, results=page):
         click.echo(verdict.replace("*", "").replace("`", ""))
-    click.echo(f"study page={out / name / 'study.md'}")
+    click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")

@@ -1,8 +1,11 @@
-"""A study's Markdown page, figures and table of results."""
+"""A study's Markdown page, figures and table of results, and the HTML page of all studies."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
@@ -124,7 +127,7 @@ def write_pages(
     *,
     results: Path | None = None,
 ) -> list[str]:
-    """Write the study's page and figures; return the verdicts.
+    """Write the study's page and figures and the page of all studies; return the verdicts.
 
     Args:
         folder: the folder of all studies; its `<name>/study.json` has the numbers.
@@ -160,6 +163,7 @@ def write_pages(
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
     page = study_markdown(name, study, metrics)
     (own / "study.md").write_text(page, encoding="utf-8")
+    (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
     if results:
         text = with_rates(results.read_text("utf-8"), name, study, metrics)
         results.write_text(text, encoding="utf-8")
@@ -222,6 +226,22 @@ def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
             rows.append((pair.replace(" to ", " → "), measure, mean, *seeds))
     header = ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds))
     return Table("Differences in points", header, tuple(rows))
+
+
+def studies_page(folder: Path) -> str:
+    """Return one HTML page of all studies below `folder`, which needs no network."""
+    pages = {}
+    for page in sorted(folder.glob("*/study.md")):
+        # Raw HTML is shown as text: study.md needs none, and its texts from the study's YAML file
+        # could have some.
+        markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+        content = markdown.render(page.read_text("utf-8"))
+        # Figures are embedded, so that the page is one file: each image tag, such as
+        # <img src="figure.svg" alt="…" />, is replaced by the SVG itself.
+        for tag, file in re.findall(r'(<img src="(\w+\.svg)"[^>]*>)', content):
+            content = content.replace(tag, (page.parent / file).read_text("utf-8"))
+        pages[page.parent.name] = content
+    return render_template("studies.html.j2", pages=pages)
 
 
 def _range(numbers: Mapping[str, float], measure: str, form: Callable[[float], str]) -> str:

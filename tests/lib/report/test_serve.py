@@ -14,7 +14,8 @@ from lib.report.serve import report_server
 def server(tmp_path):
     (tmp_path / "report.html").write_text("<title>hello</title>")
     (tmp_path / "private.txt").write_text("private")
-    with report_server(tmp_path / "report.html", port=0) as running:
+    pages = {"/studies/": lambda: "<title>studies</title>"}
+    with report_server(tmp_path / "report.html", port=0, pages=pages) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield running
@@ -27,9 +28,10 @@ def server(tmp_path):
     [
         ("/", 200, b"<title>hello</title>"),
         ("/report.html?x=1", 200, b"<title>hello</title>"),
+        ("/studies/", 200, b"<title>studies</title>"),
         ("/private.txt", 404, None),
         ("/../private.txt", 404, None),
-        ("/studies/", 404, None),
+        ("/studies/none", 404, None),
     ],
 )
 def test_the_pages_and_nothing_else_are_served_on_loopback(server, path, status, content):

@@ -51,6 +51,7 @@ from lib.studies.measures import Scores, problem_scores
 from lib.studies.pages import (
     END,
     START,
+    studies_page,
     write_pages,
 )
 from lib.studies.results import claim_verdicts, study_metrics
@@ -540,6 +541,14 @@ def test_claims_are_corrected_together_but_not_exploratory_ones():
     assert judged(better, better, **gain) == ["Not settled"] * 2
     exploratory = {**better, "exploratory": True}
     assert judged(better, exploratory, **gain) == ["As claimed", "Exploratory"]
+
+
+def test_a_claim_s_markup_is_text_on_a_page_that_runs_nothing(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/study.md").write_text("# mine\n\n<script>bad()</script> is <b>so</b>.\n")
+    page = studies_page(tmp_path)
+    assert "&lt;script&gt;bad()" in page and "<script" not in page and "<b>" not in page
+    assert "default-src 'none'" in page and "script-src" not in page
 
 
 def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path, monkeypatch):
