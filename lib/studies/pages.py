@@ -1,6 +1,7 @@
 """A study's Markdown page, figures and table of results, and the HTML page of all studies."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -241,7 +242,11 @@ def studies_page(folder: Path) -> str:
         for tag, file in re.findall(r'(<img src="(\w+\.svg)"[^>]*>)', content):
             content = content.replace(tag, (page.parent / file).read_text("utf-8"))
         pages[page.parent.name] = content
-    return render_template("studies.html.j2", pages=pages)
+    verdicts = {
+        name: Counter(re.findall(r"<p><strong>(.+?)</strong>:", content))
+        for name, content in pages.items()
+    }
+    return render_template("studies.html.j2", pages=pages, verdicts=verdicts)
 
 
 def _range(numbers: Mapping[str, float], measure: str, form: Callable[[float], str]) -> str:

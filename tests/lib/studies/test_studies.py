@@ -545,8 +545,10 @@ def test_claims_are_corrected_together_but_not_exploratory_ones():
 
 def test_a_claim_s_markup_is_text_on_a_page_that_runs_nothing(tmp_path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/study.md").write_text("# mine\n\n<script>bad()</script> is <b>so</b>.\n")
+    text = "# mine\n\n<script>bad()</script> is <b>so</b>.\n\n**Not settled**: **As claimed**.\n"
+    (tmp_path / "mine/study.md").write_text(text)
     page = studies_page(tmp_path)
+    assert re.findall(r"<td>(\d)</td>", page) == ["0", "0", "1"]
     assert "&lt;script&gt;bad()" in page and "<script" not in page and "<b>" not in page
     assert "default-src 'none'" in page and "script-src" not in page
 
