@@ -14,8 +14,8 @@ that count:
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
     with teacher   A_t = A + c (log π_T − log π_old)(y_t)        GKD, arXiv:2306.13649
                    or ℓ_t + c · KL(π ‖ π_T) over the vocabulary  see `lib.objectives.logprobs`
-    with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
-    with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.penalties`
+    with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               k3 below, arXiv:2402.03300, eq. 4
+    with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               A3C, arXiv:1602.01783
 
     grpo           mean_i (Σ_t m ℓ / L_i)                        GRPO, arXiv:2402.03300
     bnpo           Σ_i Σ_t m ℓ / Σ_i L_i, over this micro-batch  TRL's name
@@ -30,12 +30,24 @@ objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce`
 `grpo`. CISPO's lower bound is left out: it never binds. TRL's `epsilon_high` is 1 + ε_high. A
 teacher's term estimates the reverse KL(π ‖ π_T) of each token, with its prefix held fixed.
 
+With d = log π(y) − log π_ref(y), k3 = e^(−d) − 1 + d is unbiased, ≥ 0 and of low variance.
+Differentiated through log π, it has the expected gradient of KL(π_ref ‖ π); multiplied by the ratio
+ρ (`kl_weighted`; DeepSeek-V3.2, arXiv:2512.02556; TRL's default), that of KL(π ‖ π_ref), also for
+tokens of an older policy.
+
+The entropy's c is fixed, or steered towards a target (Skywork-OR1, arXiv:2505.22312; constants are
+TRL's): after each step with mean entropy H, c ← min(c + 0.005, 1) where H ≤ target, else
+max(c − 0.005, 0), and the next step adds the bonus only where H ≤ target. Unlike there, the first
+step of a steered run has no bonus, since no entropy is known yet. The mean runs over the tokens of
+the optimiser step, so that micro-batches add up to the full batch.
+
 sg: no gradient goes through. CISPO bounds the weight of tokens that the surrogate drops.
 
 Shapes: B completions, T tokens.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -44,7 +56,6 @@ from torch import Tensor
 
 from lib.objectives import LOSSES, Average
 from lib.objectives.logprobs import TokenScores
-from lib.objectives.penalties import kl_per_token
 
 TokenLoss = Callable[..., Tensor]
 """A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1], mask [B, T], and
@@ -287,3 +298,50 @@ def average_token_losses(
         return losses.sum() / num_tokens
     # "micro_batch_tokens", or "step_tokens" with this batch as the whole step.
     return losses.sum() / mask.sum().clamp(min=1)
+
+
+def kl_per_token(policy_log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
+    """Return the estimate k3 of KL(π ‖ π_ref) per token [B, T], in nats; differentiable.
+
+    Args:
+        policy_log_probs, reference_log_probs: [B, T], of tokens drawn from the policy.
+    """
+    difference = policy_log_probs - reference_log_probs
+    # expm1 keeps precision near 0, where policy and reference agree.
+    return (-difference).expm1() + difference
+
+
+@dataclasses.dataclass
+class EntropyCoefficient:
+    """The coefficient c of the entropy bonus, fixed or steered towards a target entropy.
+
+    Attributes:
+        coefficient: c; in a steered run it starts here and changes with each step.
+        target: the target entropy in nats per token; 0 keeps c fixed.
+        last: mean entropy of the step before, in nats per token.
+    """
+
+    coefficient: float
+    target: float
+    last: float = math.inf
+
+    STEP = 0.005
+    MOST = 1.0
+
+    @property
+    def is_used(self) -> bool:
+        """True if any step of the run has the bonus."""
+        return self.coefficient > 0 or self.target > 0
+
+    @property
+    def step_coefficient(self) -> float:
+        """The coefficient in this step's loss: 0 if a steered run is above its target."""
+        return self.coefficient if not self.target or self.last <= self.target else 0.0
+
+    def update(self, entropy: float) -> None:
+        """Move c towards the target, by the mean entropy of a step's tokens on all ranks."""
+        if self.target:
+            # The change has a fixed size, since the entropy's gradient is too noisy to follow.
+            change = self.STEP if entropy <= self.target else -self.STEP
+            self.coefficient = min(max(self.coefficient + change, 0.0), self.MOST)
+        self.last = entropy

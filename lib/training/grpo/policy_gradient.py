@@ -35,9 +35,8 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
 from lib.objectives.advantages import gdpo_advantages, group_advantages, has_signal
-from lib.objectives.losses import Objective, policy_loss
+from lib.objectives.losses import EntropyCoefficient, Objective, policy_loss
 from lib.objectives.own import objective
-from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.rewards.functions import RewardFn

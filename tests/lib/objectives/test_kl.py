@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.objectives.penalties import kl_per_token
+from lib.objectives.losses import kl_per_token
 from tests.lib.objectives.tiny import seeded
 
 

@@ -15,8 +15,7 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from examples.cs336 import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import gdpo_advantages, group_advantages
 from lib.objectives.logprobs import compute_entropy
-from lib.objectives.losses import PolicyLoss
-from lib.objectives.penalties import EntropyCoefficient
+from lib.objectives.losses import EntropyCoefficient, PolicyLoss
 from lib.objectives.sampler import compare_with_sampler
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.objectives.tiny import PAD, seeded, tiny_model, tiny_tokenizer
