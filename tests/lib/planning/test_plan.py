@@ -52,6 +52,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name, tmp_path):
         assert getattr(args, key) == value
     assert planned.steps == args.max_steps
     assert planned.completions == args.train_batch_size * args.gradient_accumulation_steps
+    assert planned.tokens == planned.completions * params.rollout.max_new_tokens
     assert planned.warmup_steps == args.get_warmup_steps(args.max_steps)
 
 
