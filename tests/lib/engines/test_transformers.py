@@ -188,7 +188,7 @@ def test_rows_that_have_ended_are_not_computed(engine_on, prompts):
     engine.model.register_forward_hook(
         lambda model, args, kwargs, output: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    sampling = random_sampling(num_completions=8, max_new_tokens=48, stop_strings=("eo", "</"))
+    sampling = random_sampling(num_completions=8, max_new_tokens=48, stop_strings=("in", "</"))
     completions = list(chain(*engine.generate(prompts, sampling)))
     assert {c.finish for c in completions} == {"eos", "stop", "length"}
     assert rows[:2] == [6, 48]
