@@ -69,9 +69,13 @@ def sampled_mask(tokenizer, one: GeneratedCompletion, *, limit: int) -> list[boo
     since = 0
     while (at := len(mask)) < len(one.token_ids):
         mask.append(True)
-        if TOY.close not in tokenizer.decode(one.token_ids[since : at + 1]):
+        written, part = (
+            tokenizer.decode(one.token_ids[start : at + 1], skip_special_tokens=True)
+            for start in (0, since)
+        )
+        if TOY.close not in part:
             continue
-        result = TOY.result(tokenizer.decode(one.token_ids[: at + 1]), name="toy")
+        result = TOY.result(written, name="toy")
         forced = tuple(tokenizer(result)["input_ids"])
         if at + 1 + len(forced) > limit:
             assert (len(one.token_ids), one.finish) == (at + 1, "length")

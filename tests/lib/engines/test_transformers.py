@@ -19,7 +19,7 @@ from tests.lib.models.hub_models import learned_positions, random_model
 from tests.lib.models.log_prob_gap import moved
 
 SHAPE = {
-    "vocab_size": 700,
+    "vocab_size": 800,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,

@@ -130,8 +130,8 @@ def test_order_is_kept_and_no_neighbour_changes_a_completion(talker):
     """A long question shortens its own completion only."""
     positions = talker.engine.positions
     assert positions is not None
-    sums = ("4 + " * number + "4" for number in range(positions))
-    long = next(text for text in sums if positions - len(talker.encode(text)) < 30)
+    products = ("15 * " * number + "4" for number in range(positions))
+    long = next(text for text in products if positions - len(talker.encode(text)) < 30)
     questions = [long, QUESTION, OTHERS[0]]
     alone = [talker.generate([question], GREEDY)[0] for question in questions]
     assert talker.generate(questions, GREEDY) == alone

@@ -26,7 +26,7 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def learned_positions(**changes: int) -> PreTrainedModel:
-    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    shape = {"vocab_size": 800, "n_embd": 32, "n_layer": 2, "n_head": 2}
     return random_model("gpt2", **shape | changes)
 
 
@@ -35,7 +35,7 @@ def two_ropes(*, switch: int, **changes: int) -> PreTrainedModel:
     first = {"original_max_position_embeddings": switch}
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors, **first}
-    shape = {"vocab_size": 700, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    shape = {"vocab_size": 800, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 2, "pad_token_id": 0, "max_position_embeddings": 4 * switch}
     return random_model("phi3", **shape | heads | changes, **first, rope_parameters=rope)
 
