@@ -19,7 +19,6 @@ from lib.planning.memory import shape_of
 from lib.planning.plan import evaluation_of, phases_of, validation_of
 from tests.conftest import ROOT, run_command
 from tests.docs.blocks import blocks_of
-from tests.vllm_server import free_port
 
 ALL = ["check", "prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
 ALL += ["grade@base", "grade@sft", "grade@grpo", "export", "report"]
@@ -70,11 +69,6 @@ class Clone:
 
     def read(self, path: str) -> str:
         return (self.folder / path).read_text(encoding="utf-8")
-
-
-def locked(clone: Clone) -> dict[str, Any]:
-    """Read the stages in dvc.lock, except `check`: it passes before a failure."""
-    return {**load_yaml(clone.folder / "dvc.lock")["stages"], "check": None}
 
 
 def clone_with_smoke(folder: Path) -> Clone:
@@ -175,33 +169,6 @@ def test_what_would_fail_stops_before_anything_is_lost(clone):
         assert clone.run("git", "status", "--porcelain").split() == ["M", "params.yaml"]
         assert hash_path(clone.folder / "data/models") == models
         clone.run("git", "checkout", "params.yaml")
-
-
-@pytest.mark.slow
-def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
-    address = f"http://127.0.0.1:{free_port()}"
-    monkeypatch.setenv("RECKON_VLLM_URL", address)
-    before = locked(clone)
-    clone.change(rollout={"engine": "vllm-server"})
-    printed = clone.dvc("repro", expected=255)
-    (error,) = re.findall(r"^Error: .*", printed, re.MULTILINE)
-    assert address in error
-    assert "Traceback" not in printed
-    assert not list((clone.folder / "data/models").glob("*grpo*"))
-    assert locked(clone) == before
-    assert "stages.grpo, exited with 1" in printed
-    clone.run("git", "checkout", "params.yaml")
-    clone.dvc("checkout")
-    assert clone.repro() == []
-
-
-def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
-    with modify_yaml(clone.folder / "params.yaml") as params:
-        params["seed"] = 77
-    printed = clone.python("commands", "preset", "tiny-cpu", expected=1)
-    assert printed.startswith("Error: params.yaml has uncommitted edits")
-    assert "seed: 77" in clone.read("params.yaml")
-    clone.run("git", "checkout", "params.yaml")
 
 
 def commands_of(page: str) -> list[list[str]]:

@@ -35,14 +35,6 @@ def test_a_completion_ends_with_the_first_stop_strings_token(base, text, stops, 
     assert endings.find(first, at_limit=False) == ("stop", kept)
 
 
-def test_text_is_searched_after_few_tokens(base):
-    tokenizer = load_tokenizer(base)
-    endings = Endings(
-        tokenizer, end_tokens={1}, stop_strings=("</answer>",), vocab_size=len(tokenizer)
-    )
-    assert 0 < len(endings.may_stop) < 20
-
-
 def test_an_ended_row_stays_inside_a_table_of_positions(base, prompts):
     """An ended row is computed on beside longer ones, and changes none of their tokens."""
     torch.manual_seed(0)

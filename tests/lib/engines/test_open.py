@@ -139,17 +139,9 @@ def test_the_servers_command_names_weights_and_options(base, smoke):
     line = " ".join(command)
     for option in (
         "--host 127.0.0.1",
-        "--port 8001",
         "--allowed-origins []",
         "--middleware lib.engines.serve.OwnRequests",
-        "--dtype float32",
-        "--max-model-len 256",
-        "--generation-config vllm",
-        "--enable-lora",
-        "--max-lora-rank 64",
-        "--worker-extension-cls lib.engines.transfer.Extension",
         '--weight-transfer-config {"backend": "host"}',
-        "--enable-scale-out",
         "--logprobs-mode processed_logprobs",
         "--max-num-seqs 512",
     ):

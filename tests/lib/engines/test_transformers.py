@@ -4,11 +4,9 @@ from itertools import chain
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from lib.core.errors import UserError
-from lib.engines import decoding
 from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
 from lib.engines.transformers import TransformersEngine
@@ -168,19 +166,6 @@ def test_progress_counts_completions_and_tokens_over_batches(engine_on, prompts)
     assert calls == sorted(calls)
     assert calls[0][0] < calls[-1][0]
     assert calls[-1] == (3 * len(prompts), 3 * len(prompts), num_tokens)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_grouped_attention_is_that_of_repeated_keys(dtype):
-    """Query heads of one key head are queries of one head."""
-    query = torch.randn(2, 4, 1, 8, dtype=dtype)
-    key, value = torch.randn(2, 2, 2, 5, 8, dtype=dtype)
-    mask = torch.rand(2, 1, 1, 5) < 0.5
-    mask[..., 0] = True
-    grouped, _ = decoding.grouped_attention(torch.nn.Module(), query, key, value, mask)
-    repeated = (each.repeat_interleave(2, dim=1) for each in (key, value))
-    expected = scaled_dot_product_attention(query, *repeated, attn_mask=mask).transpose(1, 2)
-    torch.testing.assert_close(grouped, expected)
 
 
 def test_rows_that_have_ended_are_not_computed(engine_on, prompts):

@@ -2,13 +2,12 @@
 
 import contextlib
 import sqlite3
-from pathlib import Path
 
 import pytest
 
 from lib.core.errors import UserError
 from lib.evaluation.completions import rows_fingerprint, scratch_of, store_chunk
-from tests.lib.training.runs import on_ranks
+from tests.conftest import run_python
 
 
 def test_a_chunk_that_was_not_stored_whole_is_not_there(tmp_path):
@@ -45,19 +44,9 @@ def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path):
     assert not folder.exists()
 
 
-def enter(folder: Path) -> None:
-    scratch_of("a", root=folder).__enter__()
-
-
 def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path):
-    with scratch_of("a", root=tmp_path):
-        other = on_ranks(1, enter, tmp_path, log=tmp_path / "log")
-    assert "already running" in other.stdout
+    code = "import pathlib; from lib.core.process import alone;"
+    with scratch_of("a", root=tmp_path) as folder, scratch_of("b", root=tmp_path):
+        code += f"alone(pathlib.Path({str(folder / 'lock')!r}), what='it').__enter__()"
+        assert "already running" in run_python(code).stderr
     assert not (tmp_path / "a").exists()
-
-
-def test_runs_of_two_fingerprints_have_folders_of_their_own(tmp_path):
-    with scratch_of("a", root=tmp_path) as first, scratch_of("b", root=tmp_path) as second:
-        assert (first, second) == (tmp_path / "a", tmp_path / "b")
-        (first / "rows").touch()
-    assert not list(tmp_path.iterdir())

@@ -70,23 +70,9 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub):
     assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
 
 
-def test_the_card_of_a_model_with_a_tool_tells_that_it_needs_it(on_the_hub):
-    text = card(on_the_hub, prompt_format=prompt_format("xml", tool="calculator")).text
-    assert "It needs the tool `calculator`" in text and "`<calc>` … `</calc>`" in text
-    assert "tool" not in card(on_the_hub).text
-
-
 def test_answers_without_references_have_no_accuracy_on_the_card():
     numbers = {"chat": {"greedy": {"format_accuracy": 0.5, "n": 4}}}
     assert [row.label for row in card_rows(numbers, ["chat"])] == ["format accuracy, greedy"]
-
-
-def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
-    text = card(on_the_hub).text
-    assert "| 61.2 | 56.9 … 65.4 | 500 |" in text
-    assert "| 47.5 | 44.8 … 50.3 | 500 |" in text
-    for word in ("User: 2 + 2?\nAssistant: <think>\n", "</answer>", "0123456789abcdef", "f" * 40):
-        assert word in text
 
 
 @pytest.mark.parametrize(
@@ -137,13 +123,7 @@ def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):
     assert "no heading" not in [token.content for token in tokens if token.type == "inline"]
 
 
-def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub):
-    written = card(on_the_hub, name="pip:tiny-model==1.0")
-    assert written.data.base_model is None
-    assert "GGUF file in `tiny-model==1.0`" in written.text
-
-
-def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
-    data = card(smoke, name="", prompt_format=prompt_format("xml")).data
-    assert data.base_model is None
-    assert data.datasets is None
+@pytest.mark.parametrize("name", ["", "pip:tiny-model==1.0"])
+def test_without_an_id_on_the_hub_the_card_names_none(name, smoke):
+    data = card(smoke, name=name).data
+    assert (data.base_model, data.datasets) == (None, None)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 from commands.grade import main
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.core.errors import UserError
-from lib.grading.external import _agreement, grade_external
+from lib.grading.external import grade_external
 from lib.prompts import prompt_format
 from tests.conftest import ROOT
 
@@ -80,9 +79,11 @@ def test_what_lm_eval_vllm_and_grade_write_is_read(tmp_path):
 
 
 def test_three_graders_are_held_against_labels_and_each_other(tmp_path):
-    summary, rows = graded(tmp_path, ROWS, math_verify=True)
+    # Four counts that differ from each other.
+    more = [ROWS[1]] * 3 + [{**ROWS[1], "label": True}] * 3
+    summary, rows = graded(tmp_path, [*ROWS, *more], math_verify=True)
     graders = ("string_match", "sympy_match", "math_verify")
-    assert [[row["grade"][name] for name in graders] for row in rows] == [
+    assert [[row["grade"][name] for name in graders] for row in rows[:5]] == [
         [1, 1, 1],
         [0, 0, 0],
         [0, 1, 0],  # a rounded reference
@@ -91,8 +92,8 @@ def test_three_graders_are_held_against_labels_and_each_other(tmp_path):
     ]
     assert summary[-1] == "graders disagree on lines 3, 4"
     assert [line for line in summary if line.startswith("right: ")] == [
-        "right: labelled right 2: graded right 2, wrong 0; "
-        "labelled wrong 2: graded right 1, wrong 1"
+        "right: labelled right 5: graded right 2, wrong 3; "
+        "labelled wrong 5: graded right 1, wrong 4"
     ]
 
 
@@ -257,10 +258,3 @@ def test_a_batch_without_references_is_told_of_the_option(tmp_path):
 def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
     rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
     assert graded(tmp_path, rows)[0][0] == "graded 1 problems"
-
-
-def test_agreement_counts_each_label_against_each_verdict():
-    rows = [(True, 1.0)] * 5 + [(True, 0.0)] * 4 + [(False, 0.5)] * 3 + [(False, 0.0)] * 2
-    rows += [(None, 1.0)]
-    (line,) = _agreement("mine", [{"label": label, "mine": value} for label, value in rows])
-    assert [int(number) for number in re.findall(r"\d+", line)] == [9, 5, 4, 5, 3, 2]

@@ -11,7 +11,6 @@ from lib.params import preset_params
 from lib.problems.generated import generate_problems
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 from lib.prompts.formats import conversation
-from tests.conftest import run_python
 from tests.lib.models.hub_models import same_weights
 
 FORMAT = prompt_format("working_out")
@@ -81,18 +80,6 @@ def test_the_vocabulary_has_its_size_and_too_small_is_refused():
     assert len(tokenizer(vocab_size=400)) == 400
     with pytest.raises(UserError, match="got 200"):
         tokenizer(vocab_size=200)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
-    program = (
-        "import sys; from pathlib import Path; from tests.lib.models import test_tiny;"
-        "test_tiny.written_checkpoint(Path(sys.argv[1]))"
-    )
-    run_python(program, tmp_path / "other")
-    here = written_checkpoint(tmp_path / "here")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == here
-    assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(here)
 
 
 def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):

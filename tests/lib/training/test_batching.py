@@ -15,10 +15,7 @@ KNOBS = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_r
 
 OBJECTIVES = {
     "dapo": {"loss": "dapo"},
-    "grpo": {"loss": "grpo"},
-    "dr_grpo": {"loss": "dr_grpo"},
     "bnpo": {"loss": "bnpo"},
-    "gspo": {"loss": "grpo", "importance_level": "sequence"},
     "kl": {"loss": "dapo", "beta": 0.5},
     "reinforce": {"loss": "reinforce"},
     "truncation masked": {"loss": "grpo", "mask_truncated": True, "stop": "e"},

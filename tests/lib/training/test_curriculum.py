@@ -3,10 +3,8 @@
 from collections import Counter
 
 import pytest
-import torch
 
 from lib.training.grpo.problems import ProblemOrder
-from tests.lib.training.steps import train
 
 BOUNDS = {"curriculum_low": 0.0, "curriculum_high": 0.875}
 
@@ -58,32 +56,3 @@ def test_a_problem_changes_its_pool_with_its_last_group(smoke):
     assert {order.pool(index) for index in range(4)} == {"easy"}
     order.observe([0, 1, 2, 3], [0.875, 0.874, 0.001, 0.0])
     assert [order.pool(index) for index in range(4)] == ["easy", "middle", "middle", "hard"]
-
-
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("curriculum", ["pool", "retire"])
-def test_a_resumed_run_draws_and_learns_as_a_whole_one(built, tmp_path, monkeypatch, curriculum):
-    """From each of five steps; the pools change, since some answers count as right."""
-    right = property(lambda each: sum(each.token_ids) % 3 == 0)
-    monkeypatch.setattr("lib.rewards.rollout.Rollout.answer_ok", right)
-    knobs = {"curriculum": curriculum, "max_steps": 6, "save_steps": 1, "keep_checkpoints": 1}
-    knobs |= {"prompts_per_step": 2, "curriculum_high": 0.5, "micro_batch_size": 8}
-
-    def trained(start=None):
-        rollout = {"max_new_tokens": 8}
-        trainer = built(problems=6, learning_rate=0.01, rollout=rollout, **knobs)
-        draws, plain = [], trainer.order.of_step
-        trainer.order.of_step = lambda step: draws.append(plain(step)) or draws[-1]
-        if start:
-            trainer.train(resume_from_checkpoint=start)
-        points = train(trainer) if not start else trainer.state.log_history
-        weights = {n: w.detach().clone() for n, w in trainer.model.named_parameters()}
-        return draws, weights, points
-
-    whole, weights, points = trained()
-    pools = [tuple(p[f"curriculum/{name}"] for name in ("hard", "middle", "easy")) for p in points]
-    assert len({*pools}) > 2 and all(sum(each) <= 6 for each in pools)
-    for step in range(1, 6):
-        draws, resumed, _ = trained(str(tmp_path / f"checkpoint-{step}"))
-        assert draws == whole[step:]
-        torch.testing.assert_close(resumed, weights, rtol=0, atol=0)

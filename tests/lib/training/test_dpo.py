@@ -1,6 +1,5 @@
 """DPO trains on the sampled token ids, ties the policy to its start, and prefers the chosen."""
 
-import inspect
 import math
 from typing import get_args
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, TrainerCallback, set_seed
-from trl import DPOTrainer
 
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
@@ -16,7 +14,7 @@ from lib.models.files import is_adapter
 from lib.models.save import copy_adapter, save_policy
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
-from lib.training.dpo import PairTrainer, dpo_arguments, dpo_setup
+from lib.training.dpo import dpo_arguments, dpo_setup
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import NO_CLIPPING, train
@@ -175,12 +173,3 @@ def test_every_loss_is_one_of_trls_and_no_default(build, loss):
 def test_no_pair_and_a_pair_too_long_are_refused(build, changes, fault):
     with pytest.raises(UserError, match=fault):
         build(**changes)
-
-
-def test_the_overridden_method_of_trl_is_the_one_that_was_read():
-    """TRL's method has the signature known to `PairTrainer`; after a change, read it again."""
-    ours, theirs = (
-        list(inspect.signature(trainer._prepare_dataset).parameters)
-        for trainer in (PairTrainer, DPOTrainer)
-    )
-    assert ours == theirs == ["self", "dataset", "processing_class", "args", "dataset_name"]

@@ -68,9 +68,8 @@ def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
     assert {name for name in their_point if not extremes.match(name)} - own <= {*point}
 
 
-@pytest.mark.parametrize("preset", [S1, "s4-gsm8k-lora"])
-def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypatch):
-    content = preset_params(preset).model_dump(mode="json")
+def test_trls_reading_of_the_sources_batch_can_be_had(tmp_path, monkeypatch):
+    content = preset_params(S1).model_dump(mode="json")
     own = {"prompts_per_step": 1, "updates_per_rollout": 4, "micro_batch_size": 1}
     content["grpo"] |= {"trainer": "trl", **own}
     content["validation"]["engine"] = "transformers"

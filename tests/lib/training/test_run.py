@@ -356,6 +356,10 @@ def whole(inputs_of):
     return train
 
 
+SIGNALS = [(name, signal.SIGTERM) for name in PHASES]
+SIGNALS += [("dpo-lora", signal.SIGINT), ("dpo-lora", signal.SIGUSR1)]
+
+
 class EndBy(StopAt):
     """Send this process a signal at a step; end two steps later what goes on, as by Ctrl-C."""
 
@@ -370,8 +374,7 @@ class EndBy(StopAt):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PHASES)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(("name", "number"), SIGNALS)
 def test_a_signal_changes_nothing_in_the_end(name, number, inputs_of, whole):
     expected, before = whole(name), signal.getsignal(number)
     stage, folder = inputs_of(name)

@@ -1,7 +1,6 @@
 """The trainer scores under the sampler's distribution, whatever its cuts."""
 
 import functools
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.models.pretrained import load_tokenizer
 from lib.models.save import save_policy
-from lib.training.phase.rollout_log import rollout_rows
 from tests.lib.models.hub_models import learned_positions, two_ropes
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.training.ratios import CUTS, assert_ratios
@@ -111,29 +109,3 @@ def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
     switching = functools.partial(two_ropes, switch=64)
     with pytest.raises(UserError, match=r"max_seq_length=256.* 64 "):
         built(init=based_on(switching, base, tmp_path / "own"))
-
-
-@pytest.mark.slow
-def test_a_checkpoint_has_the_rollouts_and_the_steered_coefficient(built):
-    steered = {"entropy_coef": 0.1, "entropy_target": 99.0, "log_problems": 1}
-
-    def run(resume=None, **knobs):
-        trainer = built(max_steps=4, save_steps=2, **(knobs or steered))
-        trainer.train(resume_from_checkpoint=resume and str(resume))
-        return trainer
-
-    whole = run()
-    checkpoint = Path(whole.args.output_dir) / "checkpoint-2"
-    saved = read_json(checkpoint / "trainer_state.json")
-    kept = saved["stateful_callbacks"]["SavedCoefficient"]["attributes"]
-    assert kept["coefficient"] == pytest.approx(0.11)
-    resumed = run(checkpoint)
-    assert resumed.bonus == whole.bonus
-    assert resumed.bonus.coefficient == pytest.approx(0.12)
-    assert {row["step"] for row in rollout_rows(whole)} == {1, 2, 3, 4}
-    assert json.dumps(rollout_rows(resumed)) == json.dumps(rollout_rows(whole))
-    # Trained further with other params: a fixed coefficient is the params' own, and a checkpoint
-    # may have no entry.
-    assert run(checkpoint, entropy_coef=0.5, log_problems=0).bonus.coefficient == 0.5
-    run(log_problems=0)
-    assert {row["step"] for row in rollout_rows(run(checkpoint))} == {3, 4}

@@ -76,19 +76,6 @@ def test_the_gradient_is_that_of_prompts_that_held_the_results(with_tool):
     torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_a_run_that_was_killed_resumes_to_the_same_bytes(with_tool, tmp_path):
-    """From a checkpoint's files only, as after a kill."""
-    whole = with_tool(max_steps=3, save_steps=1)
-    whole.train()
-    calls = [one.sampled for one in whole.rollouts]
-    assert any(calls)
-    resumed = with_tool(max_steps=3, save_steps=0)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    assert [one.sampled for one in resumed.rollouts] == calls
-    for name, weight in whole.model.state_dict().items():
-        assert torch.equal(weight, resumed.model.state_dict()[name])
-
-
 def test_the_curve_has_the_rates_of_all_calls(with_tool, monkeypatch):
     trainer = with_tool(max_steps=1)
     monkeypatch.setattr(

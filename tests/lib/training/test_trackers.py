@@ -61,11 +61,6 @@ def test_params_rewards_and_completions_reach_a_tracker(base, sets, smoke, tmp_p
         assert [len(media[f"distribution/{name}"]) for name in ("format", "answer")] == [16, 16]
 
 
-def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_path):
-    train(base, sets, smoke, tmp_path)
-    assert not [*tmp_path.glob("wandb"), *tmp_path.glob("runs")]
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
@@ -122,6 +117,7 @@ def test_each_point_is_sent_once_with_its_step(base, sets, smoke, tmp_path, monk
 
 
 def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
+    assert trackers() == []
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("REPORT_TO", "wandb")

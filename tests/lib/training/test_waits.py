@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lib.objectives.logprobs import score_labels
 from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison
 from lib.training.grpo.curve import Curve
@@ -81,20 +80,3 @@ def test_a_micro_batch_is_not_waited_for(built, logits, request):
     # transformers itself looks for padding in every mask (masking_utils.py 269).
     assert counts.pop("transformers") == counts.pop("aten._local_scalar_dense") > 0
     assert not counts
-
-
-def test_a_fused_score_looks_for_its_places_once(waits):
-    head = torch.nn.Linear(4, 7, bias=False)
-    hidden = torch.randn(2, 3, 4, requires_grad=True)
-
-    class Model:
-        get_output_embeddings = staticmethod(lambda: head)
-
-        def __call__(self, **_):
-            return SimpleNamespace(logits=head.forward(hidden))
-
-    mask = torch.tensor([[True, False, True], [False, True, True]])
-    labels = torch.randint(0, 7, (2, 3))
-    scores = score_labels(Model(), {}, labels, mask)
-    scores.log_probs.sum().backward()
-    assert waits == {"aten.nonzero": 1}
