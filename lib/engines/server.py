@@ -267,8 +267,10 @@ class ServerEngine(VllmBase):
             try:
                 list(threads.map(answer_waiting, islice(cycle(self.servers), num_threads)))
             except BaseException:
-                # Ctrl-C in this thread: the others end after the request under way.
+                # After Ctrl-C in this thread the others end with the request under way.
                 waiting.clear()
+                # A server that is started again is in no process group of before.
+                self._trainer = None
                 raise
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
@@ -326,11 +328,11 @@ class ServerEngine(VllmBase):
         )
 
     def use_weights(self) -> None:
-        # The version is a hash of the weights, so that equal weights are not sent again.
         """Send the weights of the engine's folder to the servers, unless all have them already.
 
         Called on every rank.
         """
+        # The version is a hash of the weights, so that equal weights are not sent again.
         wanted = hash_path(self.weights)
         loaded = self._from_first_rank(lambda: {server.loaded() for server in self.servers})
         if loaded == {wanted}:
