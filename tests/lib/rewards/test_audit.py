@@ -53,7 +53,7 @@ LOOPHOLES = {
     "The answer is 5": lambda text, reference: (extract_answer(text) or "").isdigit(),
     "signs": lambda text, reference: is_right(text.replace("-", ""), reference),
     "second answers": lambda text, reference: reference in text,
-    "last digits": lambda text, reference: (
+    "integers": lambda text, reference: (
         len(extract_answer(text) or "") == len(reference) and not set(text) & set("-+")
     ),
     "another problem's answer": lambda text, reference: "</answer>" in text,
