@@ -136,6 +136,10 @@ def choice(*versions: str) -> dict[str, object]:
     return {"token_ids": [5, 6, 7], **common, "weight_versions": spans}
 
 
+class QueueingServer(ThreadingHTTPServer):
+    request_queue_size = 128  # of 5, a loaded machine resets the connections of an engine's threads
+
+
 @pytest.fixture
 def serve(base):
     """Start a server of a model with scripted answers; return its URL.
@@ -172,7 +176,7 @@ def serve(base):
             def log_message(self, *args):
                 pass
 
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        servers.append(QueueingServer(("127.0.0.1", 0), Handler))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{servers[-1].server_port}"
 

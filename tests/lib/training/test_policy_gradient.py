@@ -75,9 +75,9 @@ def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs) -> dic
 
 
 def assert_other_gradients(others: dict[str, Tensor], theirs: dict[str, Tensor]):
-    """Assert that another objective's gradients differ."""
+    """Assert that another objective's gradients differ, by ten times what equal ones may."""
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
-    assert max((others[n] - theirs[n]).abs().max() for n in theirs) > 1e-2 * largest
+    assert max((others[n] - theirs[n]).abs().max() for n in theirs) > 1e-3 * largest
 
 
 def report_shifted_log_probs(trainer: PolicyGradientTrainer, shifts: list[float]):
