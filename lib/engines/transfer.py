@@ -127,9 +127,9 @@ class HostReceiver(NCCLWeightTransferEngine):
             raise
 
     def finish_weight_update(self) -> None:
+        """End an update: vLLM's own end, then pack output layers again on a CPU."""
         # On a CPU, vLLM packs linear weights for oneDNN here, but not an output layer that is tied
         # to the embeddings.
-        """End an update: vLLM's own end, then pack output layers again on a CPU."""
         super().finish_weight_update()
         compat.pack_heads(self.model)
 

@@ -209,9 +209,9 @@ class Scorer:
         )
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
+        """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
         # Here autograd would keep several tensors as large as the logits. `score_logits` computes
         # them chunk by chunk, and again in the backward pass.
-        """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
