@@ -24,7 +24,7 @@ from lib.problems.columns import (
     to_problem,
 )
 from lib.problems.rows import Fields, RowFault
-from lib.prompts.formats import response_parts
+from lib.prompts.targets import response_parts
 
 LETTERS = ("A", "B", "C", "D")
 

@@ -24,7 +24,7 @@ from typing import Any
 from lib.artifacts import MAX_JSON, parse_json
 from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
-from lib.prompts.formats import last_box
+from lib.prompts.boxes import last_box
 
 SOLUTION = ("generated_solution", "response", "solution", "answer")
 

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.store import ProblemTable
-from lib.prompts.formats import last_box, response_parts
+from lib.prompts.boxes import last_box
+from lib.prompts.targets import response_parts
 from reckon_verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5

@@ -29,7 +29,8 @@ from lib.problems.filters import digest
 from lib.problems.mixture import mixture_counts
 from lib.problems.store import ProblemTable, join
 from lib.prompts import PromptFormat, special_tokens
-from lib.prompts.formats import Target, conversation, render_target
+from lib.prompts.formats import conversation
+from lib.prompts.targets import Target, render_target
 from lib.prompts.template import bounded_rendering, render
 
 

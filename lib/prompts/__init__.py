@@ -1,17 +1,12 @@
 """Prompt formats: each renders prompts and SFT's targets, parses completions, and has stop strings.
 
-`formats` defines them by name, `template` has their chat templates, and `saved` stores a model's
-format and system prompt beside its tokenizer.
+`formats` defines the two kinds, `registry` has them by name, `template` their chat templates;
+`targets` renders SFT's completions, and `saved` stores a model's format and system prompt beside
+its tokenizer.
 """
 
-from lib.prompts.formats import (
-    PROMPT_FORMATS,
-    BoxedFormat,
-    ParsedCompletion,
-    PromptFormat,
-    TaggedFormat,
-    prompt_format,
-)
+from lib.prompts.formats import BoxedFormat, ParsedCompletion, PromptFormat, TaggedFormat
+from lib.prompts.registry import PROMPT_FORMATS, prompt_format
 from lib.prompts.saved import (
     Generation,
     save_prompt,

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from lib.artifacts import parse_json, read_json
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
-from lib.prompts.formats import PromptFormat, prompt_format
+from lib.prompts.formats import PromptFormat
+from lib.prompts.registry import prompt_format
 
 FORMAT_FILE = "prompt_format.json"
 """File with `prompt_format`'s arguments `name`, `tags`, `layout` and `tool`, and plugins' hashes.

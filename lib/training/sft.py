@@ -16,7 +16,8 @@ from lib.models.save import check_own_targets
 from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
-from lib.prompts.formats import conversation, render_target
+from lib.prompts.formats import conversation
+from lib.prompts.targets import render_target
 from lib.prompts.template import OWN
 from lib.prompts.tools import spans
 from lib.training.phase.console import ProgressLines

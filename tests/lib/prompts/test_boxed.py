@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prompts.formats import last_box
+from lib.prompts.boxes import last_box
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, prompt_format
-from lib.prompts.formats import render_target
+from lib.prompts.targets import render_target
 from tests.lib.prompts.rendering import prompt_text
 
 FORMATS = list(PROMPT_FORMATS)
