@@ -12,7 +12,7 @@ from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems import benchmarks
 from lib.problems.adapters import ADAPTERS
 from lib.problems.benchmarks import fetch_known
-from lib.problems.sources import read_rows, read_source
+from lib.problems.sources import edge_rows, read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
 
@@ -83,6 +83,8 @@ def test_a_pinned_revision_is_read_without_a_network(cache, changes, count, firs
     problems = _read(**changes)
     assert len(problems) == count
     assert (problems[0].problem, problems[0].reference) == (first, "0")
+    edges = edge_rows(GSM8K.model_copy(update=changes))
+    assert [problem for _, problem in edges] == problems
 
 
 def test_a_fault_in_a_hub_row_names_repository_revision_and_row(cache):

@@ -7,9 +7,10 @@ from datasets import Dataset, DatasetDict
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
+from lib.params.data import PathSource
 from lib.problems.benchmarks import find_benchmark
 from lib.problems.rows import RowFault
-from lib.problems.sources import read_rows
+from lib.problems.sources import edge_rows, read_rows
 
 ROWS = [
     {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
@@ -46,6 +47,10 @@ def test_every_form_of_file_gives_the_same_problems(raw, name):
     problems = _read(raw, name)
     assert [problem.reference for problem in problems] == ["2", "4", "6", "8", "10"]
     assert (problems[2].problem, problems[2].solution) == ("What is 3 + 3?", "Twice 3.")
+    # `check` reads both ends of a file, and only the first rows of a saved folder.
+    source = PathSource.model_construct(path=str(raw / name))
+    edges = [problem for _, problem in edge_rows(source, raw=raw)]
+    assert edges == (problems[:3] if name == "arrow" else problems)
 
 
 def test_a_folder_is_its_files_in_order_of_name(raw):

@@ -58,6 +58,32 @@ def test_equations_continue_from_the_last_value_in_bounds(seed, num_steps):
         assert Equation(equation.value, inverse, equation.right).value == equation.left
 
 
+def test_every_chain_within_the_bounds_is_drawn():
+    tiny = TRAINING.model_copy(update={"max_operand": 3, "max_factor": 2, "max_value": 5})
+
+    def chains(value, num_steps):
+        if not num_steps:
+            return {()}
+        operands = {"+": (1, 2, 3), "-": (1, 2, 3), "*": (2,), "/": (2,)}
+        steps = [
+            Equation(value, operation, right)
+            for operation, rights in operands.items()
+            for right in rights
+            if (operation != "/" or value % right == 0)
+        ]
+        smallest = 0 if num_steps == 1 else 1
+        return {
+            (step, *rest)
+            for step in steps
+            if smallest <= step.value <= 5
+            for rest in chains(step.value, num_steps - 1)
+        }
+
+    rng = random.Random(0)
+    drawn = {equation_chain(rng, num_steps=2, settings=tiny) for _ in range(5_000)}
+    assert drawn == chains(2, 2) | chains(3, 2)
+
+
 def test_a_solution_is_true_and_ends_in_the_reference():
     for problem in problems(count=500):
         lines = problem.solution.splitlines()
