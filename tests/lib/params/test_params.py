@@ -137,6 +137,7 @@ PREFERRING = {
         ({**PREFERRING, "dpo.init": ["grpo"]}, "evaluate.checkpoints", "`grpo`"),
         ({**PREFERRING, "dpo.init": ["sft", "grpo"]}, "dpo.init", "at most 1"),
         ({"dpo.loss": "exo_pair"}, "dpo", "label_smoothing"),
+        ({"dpo.pairs": 5}, "dpo.pairs", "got 5"),
         ({"grpo.reward_aggregation": "gdpo", "grpo.advantage": "mean"}, "grpo", "advantage=mean"),
         ({"grpo.epsilon": 1.0}, "grpo", "epsilon=1"),
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.prompts import prompt_format
 from lib.prompts.boxes import last_box
 
 
@@ -37,3 +38,16 @@ def test_a_box_knows_where_it_stands():
 def test_arbitrary_braces_neither_raise_nor_leave_the_text(text):
     box = last_box(text)
     assert box is None or 0 <= box.start < box.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reasoning"),
+    [
+        ("Add.\n\\boxed{4}\n", "Add."),
+        ("\\boxed{4}", None),
+        ("So \\boxed{4}", "So \\boxed{4}"),
+        ("\\boxed{4}\nThat is it.", "\\boxed{4}\nThat is it."),
+    ],
+)
+def test_only_a_box_on_the_last_line_is_no_reasoning(completion, reasoning):
+    assert prompt_format("boxed").parse(completion).reasoning == reasoning
