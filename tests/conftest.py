@@ -28,6 +28,11 @@ from tests.vllm_server import vllm_server
 ROOT = Path(__file__).parents[1]
 
 
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    # Not `splitlines`: a text may hold a line separator of Unicode.
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
 def run_command(
     *command: str | Path, cwd: Path = ROOT, **environment: str
 ) -> "subprocess.CompletedProcess[str]":

@@ -232,17 +232,6 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line of a file.
-
-    Raises:
-        UserError: the file cannot be opened, or a line is no JSON object; names file and line.
-    """
-    remedy = "`dvc repro` runs the stage that writes it"
-    # `{**row}` raises TypeError if the line's JSON is no object; `read_records` reports it.
-    return read_records(path, lambda row: {**row}, what="a JSON object", remedy=remedy)
-
-
 def read_records(
     path: Path, parse: Callable[[Any], Record], *, what: str, remedy: str
 ) -> Iterator[Record]:

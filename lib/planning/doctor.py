@@ -95,12 +95,8 @@ class Machine:
     launch: Launch = ALONE
 
 
-def this_machine(*, lock: Path = LOCK) -> Machine:
-    """Return the Python, packages, GPUs, memory and disk of this machine.
-
-    Args:
-        lock: file with the locked version of each package.
-    """
+def this_machine() -> Machine:
+    """Return the Python, packages, GPUs, memory and disk of this machine."""
     torch = importlib.util.find_spec("torch")
     assert torch and torch.origin
     # torch/version.py run on its own: `import torch.version` would import all of torch, which takes
@@ -110,7 +106,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     optional = set().union(*OPTIONAL_PACKAGES.values())
     return Machine(
         python=platform.python_version(),
-        differing=tuple(differing(locked_versions(lock))),
+        differing=tuple(differing(locked_versions(LOCK))),
         torch=build["__version__"],
         cuda=build["cuda"] or "",  # None in a build for CPUs
         gpus=gpus,

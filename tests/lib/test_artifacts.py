@@ -11,7 +11,7 @@ from lib.artifacts import (
     hash_path,
     json_lines,
     read_json,
-    read_jsonl,
+    read_records,
     replacing,
     write_curve,
     write_json,
@@ -124,14 +124,16 @@ def test_a_bad_line_of_jsonl_spoils_no_other(tmp_path):
     assert [line.value for line in lines] == [{"a": 1}, None, None, None, [2], None]
     assert [bool(line.fault) for line in lines] == [False, True, True, True, False, True]
     assert [line.text for line in lines[:3]] == ['{"a": 1}', '{"a":', '"\ufffd"']
+    rows = read_records(path, dict, what="a JSON object", remedy="`dvc repro`")
     with pytest.raises(UserError, match=rf"{path}:3: not a JSON object .*dvc repro"):
-        list(read_jsonl(path))
+        list(rows)
 
 
 def test_half_a_character_is_written_as_json_escapes_it(tmp_path):
     write_jsonl(tmp_path / "rows.jsonl", [{"a": "é \ud83d"}])
     assert (tmp_path / "rows.jsonl").read_bytes() == b'{"a": "\xc3\xa9 \\ud83d"}\n'
-    assert list(read_jsonl(tmp_path / "rows.jsonl")) == [{"a": "é \ud83d"}]
+    rows = read_records(tmp_path / "rows.jsonl", dict, what="a JSON object", remedy="")
+    assert list(rows) == [{"a": "é \ud83d"}]
     write_json(tmp_path / "file.json", "\ud83d")
     assert read_json(tmp_path / "file.json") == "\ud83d"
 

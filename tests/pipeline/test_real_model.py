@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lib.artifacts import hash_path, read_json, read_jsonl, write_json
+from lib.artifacts import hash_path, read_json, write_json
 from lib.core.errors import UserError
 from lib.models.hub import fetch, model_repository
 from lib.models.weights import find_weights
 from lib.params import preset_params
-from tests.conftest import ROOT
+from tests.conftest import ROOT, read_jsonl
 from tests.lib.training.runs import StopAt, changed
 from tests.pipeline.stages import evaluate, export, grade, run, trainers_of_stages
 

@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from lib.artifacts import read_jsonl
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
@@ -20,6 +19,7 @@ from lib.params import Params
 from lib.params.model import Override
 from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
+from tests.conftest import read_jsonl
 from tests.lib.evaluation.scripted import ScriptedEngine
 
 WORKING_OUT = prompt_format("working_out")
@@ -58,7 +58,7 @@ def answer(smoke, engine_of, tmp_path):
             scratch=tmp_path / folder,
             completions=tmp_path / folder / "completions.jsonl",
         )
-        return list(read_jsonl(tmp_path / folder / "completions.jsonl"))
+        return read_jsonl(tmp_path / folder / "completions.jsonl")
 
     return answered
 
@@ -160,7 +160,7 @@ def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tm
     stderr = capsys.readouterr().err
     assert stderr.count(long.id) == 1
     assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1
-    rows = list(read_jsonl(tmp_path / "completions.jsonl"))
+    rows = read_jsonl(tmp_path / "completions.jsonl")
     numbers = summarise(graded(smoke, rows))["held_out"]
     assert numbers["greedy"]["n"] == numbers["sampled"]["n"] == 2
     assert numbers["greedy"]["answer_accuracy"] == numbers["sampled"]["pass_at_1"] == 0.5

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commands.evaluate import main
-from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
+from lib.artifacts import read_json, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.evaluation.models import apply_settings, labelled_models, measure_model
@@ -17,7 +17,7 @@ from lib.inference.external import ExternalModel
 from lib.models.pretrained import load_tokenizer
 from lib.problems.benchmarks import find_benchmark
 from lib.prompts.saved import save_prompt
-from tests.conftest import ROOT
+from tests.conftest import ROOT, read_jsonl
 from tests.lib.evaluation.scripted import ScriptedEngine
 from tests.lib.export.conftest import make_adapter
 
@@ -81,7 +81,7 @@ def test_each_model_gets_the_files_of_the_stage(out):
     folder, _ = out
     for name in ("base", "grpo"):
         for kind in ("completions", "graded"):
-            rows = list(read_jsonl(folder / kind / f"{name}.jsonl"))
+            rows = read_jsonl(folder / kind / f"{name}.jsonl")
             # gsm8k greedy and twice sampled, mmlu greedy, alpaca_eval greedy.
             assert len(rows) == 3 + 3 * 2 + 3 + 2
             assert {row["checkpoint"] for row in rows} == {name}

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
-from lib.artifacts import read_json, read_jsonl, write_json
+from lib.artifacts import read_json, write_json
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
@@ -28,6 +28,7 @@ from lib.models.save import save_policy
 from lib.models.tiny import write_tiny
 from lib.params import preset_names, preset_params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
+from tests.conftest import read_jsonl
 from tests.lib.export.conftest import make_adapter, make_model
 from tests.live import held
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from commands.grade import main
-from lib.artifacts import read_jsonl, write_jsonl
+from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.grading.external import grade_external
 from lib.prompts import prompt_format
-from tests.conftest import ROOT
+from tests.conftest import ROOT, read_jsonl
 
 ROWS = [
     {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
@@ -38,7 +38,7 @@ def graded(folder: Path, rows: list[Any], **options) -> tuple[list[str], list[An
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     source.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
     summary = list(grade_external(source, out, **options))
-    return summary, list(read_jsonl(out))
+    return summary, read_jsonl(out)
 
 
 def verdicts(rows: list[Any]) -> list[bool | None]:
@@ -245,7 +245,7 @@ def test_the_references_file_counts_before_the_rows_own(tmp_path):
 def test_a_json_array_of_objects_is_read_as_its_rows(tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps(ROWS, indent=1))
     list(grade_external(tmp_path / "rows.json", tmp_path / "out.jsonl"))
-    assert verdicts(list(read_jsonl(tmp_path / "out.jsonl"))) == [True, False, True, True, True]
+    assert verdicts(read_jsonl(tmp_path / "out.jsonl")) == [True, False, True, True, True]
 
 
 def test_a_batch_without_references_is_told_of_the_option(tmp_path):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from lib.artifacts import read_jsonl, write_jsonl
+from lib.artifacts import write_jsonl
 from lib.training.phase.rollout_log import MAX_BYTES, RolloutLog, kept_generations, rollout_rows
+from tests.conftest import read_jsonl
 from tests.lib.training.steps import letters, reward_with, train, with_changes
 
 
