@@ -54,6 +54,13 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
         assert rows == QUICK_ROWS
 
 
+@pytest.mark.parametrize(("engine", "prompts"), [("transformers", 8), ("vllm", 64)])
+def test_quick_samples_fewer_problems_where_it_takes_long(engine, prompts, tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(f"rollout: {{engine: {engine}}}\ngrpo: {{prompts_per_step: 64}}")
+    assert _read(str(own), quick=True)["grpo"]["prompts_per_step"] == prompts
+
+
 @pytest.mark.parametrize(("iterations", "save_steps"), [(1, 5), (2, 10), (8, 40)])
 def test_quick_saves_between_two_generations(iterations, save_steps, tmp_path):
     own = tmp_path / "own.yaml"

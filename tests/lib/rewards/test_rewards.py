@@ -41,9 +41,12 @@ EXACT = {
             "3 1.5 5 3",
         ),
         ("<end_working_out><SOLUTION>72.0</SOLUTION>", "3 1.5 3.5 3"),
-        ("<end_working_out><SOLUTION>70</SOLUTION>", "3 1.5 2 -1.5"),
-        ("<end_working_out><SOLUTION>60</SOLUTION>", "3 1.5 1.5 -1.5"),
-        ("<end_working_out><SOLUTION>7</SOLUTION>", "3 1.5 -2 -1.5"),
+        *(
+            (f"<end_working_out><SOLUTION>{answer}</SOLUTION>", f"3 1.5 {points} -1.5")
+            # 10 and 20 % of 72 are 7.2 and 14.4.
+            for points, answers in (("2", (65, 79)), ("1.5", (58, 64, 80, 86)), ("-2", (57, 87)))
+            for answer in answers
+        ),
         ("<end_working_out><SOLUTION>many</SOLUTION>", "3 1.5 -2 -1.5"),
         ("<end_working_out><SOLUTION>1e400</SOLUTION>", "3 1.5 -2 -1.5"),
         ("no tags at all", "0 -3 -2 -1.5"),
