@@ -48,15 +48,20 @@ def test_dropped_rows_are_counted_by_reason(assemble):
         *({**GOOD[0], "answer": answer} for answer in ("proof", "None", "N/A", "notfound")),
     ]
     counts = {"missing_field": 2, "empty_field": 1, "wrong_type": 2, "placeholder": 4}
-    made = assemble([*GOOD, *bad])
+    # A tag of the format is found late, when the prompts are rendered.
+    tag = {**GOOD[0], "problem": "What is an <answer>?"}
+    counts["control_token"] = 1
+    made = assemble([*GOOD, *bad, tag])
     metrics = made.metrics()
-    assert (metrics["read"], metrics["kept"]) == (29, 20)
+    assert (metrics["read"], metrics["kept"]) == (30, 20)
     assert metrics["dropped"] == {
-        reason: {"count": count, "share": count / 29} for reason, count in counts.items()
+        reason: {"count": count, "share": count / 30} for reason, count in counts.items()
     }
     examples = made.train.drops.examples
     assert examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
     assert len(examples["placeholder"]) == 3
+    with pytest.raises(UserError, match="`<answer>`"):
+        assemble([*GOOD, tag], bad_rows="error")
     # An answer without a solution is a bad row of SFT if params say so.
     bare = assemble([GOOD[0], {"problem": "1?", "answer": "1"}], bare_answers=False)
     assert texts(bare.train) == [GOOD[0]["problem"]]

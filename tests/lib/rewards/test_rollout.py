@@ -5,7 +5,7 @@ import pytest
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat, TaggedFormat
 from lib.rewards.grading import Grading
-from lib.rewards.rollout import Rollout
+from lib.rewards.rollout import Rollout, call_metrics
 from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
 
 FORMAT = prompt_format("working_out")
@@ -54,6 +54,24 @@ def test_a_grade_reports_the_answer_and_the_deciding_rule():
     graded = rollout("<end_working_out><SOLUTION>7.0</SOLUTION>", "7")
     assert (graded.answer, graded.verdict.decided_by) == ("7.0", "number")
     assert rollout("", "7").verdict.decided_by == "no answer"
+
+
+def test_calls_are_counted_over_completions_calls_and_right_answers():
+    own_format = prompt_format("xml", tool="calculator")
+    rollouts = [
+        rollout(
+            f"<reasoning>\n{calls}\n</reasoning>\n<answer>\n{answer}\n</answer>\n", "5", own_format
+        )
+        for calls, answer in (
+            ("<calc>2 + 3</calc>=5", "5"),
+            ("2 + 3", "5"),
+            ("<calc>2 * 3</calc>=6, <calc>two</calc>=?", "6"),
+        )
+    ]
+    counted = {"calls/mean": (3, 3), "calls/wrong": (1, 3)}
+    assert call_metrics(rollouts) == {**counted, "calls/right": (1, 2)}
+    assert call_metrics(rollouts, judged=False) == counted
+    assert call_metrics([rollout("5", "5")]) == {}
 
 
 @pytest.mark.parametrize("fast", [True, False])
