@@ -1,6 +1,7 @@
 """Fixtures for the tests of several packages."""
 
 import functools
+import gc
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,20 +121,28 @@ LONG_LIMIT_S = 3600
 def pytest_configure() -> None:
     """Take the kernels of stages: tests compare them, and torch's first operation decides.
 
-    A preset without options is composed once: its params are frozen.
+    A preset without options is composed once: its params are frozen, its text is a string.
     """
     from lib.models.runtime import use_common_cpu_kernels
 
     use_common_cpu_kernels()
     # A shell's background job ignores Ctrl-C, which tests send to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    plain, names = presets.preset_params, {*presets.preset_names()}
-    once = functools.cache(plain)
+    names = {*presets.preset_names()}
 
-    def composed(preset: str, **options: Any) -> params.Params:
-        return plain(preset, **options) if options or preset not in names else once(preset)
+    def composed_once(plain: Callable[..., Any]) -> Callable[..., Any]:
+        once = functools.cache(plain)
+        return lambda preset, **options: (
+            plain(preset, **options) if options or preset not in names else once(preset)
+        )
 
-    presets.preset_params = params.preset_params = composed
+    presets.preset_params = params.preset_params = composed_once(presets.preset_params)
+    presets.compose_preset = params.compose_preset = composed_once(presets.compose_preset)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what imports made from collections: transformers asks for one after each training."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

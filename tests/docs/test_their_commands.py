@@ -4,7 +4,6 @@
 test_links.py checks the commands of every page.
 """
 
-import functools
 import re
 import shlex
 
@@ -28,7 +27,6 @@ OURS = [
     for row in re.findall(r"^\| .*", section, re.MULTILINE)
     for span in re.findall(r"`([^`]+)`", re.split(r" \| ", row)[1])
 ]
-params_of = functools.cache(preset_params)
 
 
 def spans(pattern: str) -> list[object]:
@@ -43,7 +41,7 @@ def spans(pattern: str) -> list[object]:
 def test_a_value_named_as_the_presets_is_in_it(preset, span):
     key, _, value = span.partition(": ")
     section, *names = key.split(".")
-    content = params_of(preset).model_dump(mode="json")[section]
+    content = preset_params(preset).model_dump(mode="json")[section]
     for name in names:
         content = content[name]
     assert content == YAML(typ="safe").load(value)
@@ -55,5 +53,5 @@ def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
     file.write_text(compose_preset(preset), encoding="utf-8")
     apply_overrides(str(file), [word for word in shlex.split(span) if word != "-S"])
     changed = load_params(file)
-    assert changed != params_of(preset)
+    assert changed != preset_params(preset)
     assert list(plan_lines(changed))

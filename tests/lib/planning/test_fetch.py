@@ -33,6 +33,8 @@ from tests.pipeline.source_rows import row_of
 KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"
 SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
+SIZES = ("num_sft", "num_grpo", "num_held_out", "num_harder")
+
 HTTP_404 = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
 
 
@@ -124,6 +126,7 @@ def hub(tmp_path, monkeypatch, sets):
     content = YAML().load(compose_preset("s0-qwen3-4b"))
     content["prepare"]["grpo"]["sources"][0]["source"] = {"generator": "grpo"}
     content["prepare"]["benchmarks"] = [{"name": "math500", "source": {"generator": "held_out"}}]
+    content["prepare"]["synthetic"] |= dict.fromkeys(SIZES, 64)
     YAML().dump(content, Path("params.yaml"))
     yield stand_in
 
