@@ -7,6 +7,7 @@ started as dvc.yaml says (test_end_to_end.py compares both). Experiments in fold
 (`--temp`, `--queue`) start their stages so.
 """
 
+import gc
 import importlib
 import os
 import runpy
@@ -41,6 +42,7 @@ def run_stage(executable: str, command: str, *, env: dict[str, str], **kwargs: A
         os.environ.setdefault(name, "1")
     for library in LIBRARIES:
         importlib.import_module(library)
+    gc.freeze()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
