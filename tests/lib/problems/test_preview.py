@@ -67,7 +67,8 @@ def test_omitted_keys_of_a_path_source_are_written_out(tmp_path):
     overlay = tmp_path / "own.yaml"
     sources = ("held_out", "{path: data/raw/a.csv}"), ("harder", "{generator: harder}")
     entries = "".join(f"\n  - name: {name}\n    source: {source}" for name, source in sources)
-    overlay.write_text(f"prepare:\n  benchmarks:{entries}\n")
+    truth = "\n  sft: {truth_from: [{path: data/raw/b.csv}]}\n"
+    overlay.write_text(f"prepare:\n  benchmarks:{entries}{truth}")
     text = compose_preset(str(overlay))
     for line in ("adapter: table", "columns: {}", "limit: all"):
-        assert text.count(line) == 1
+        assert text.count(line) == 2
