@@ -46,20 +46,23 @@ def test_at_ratio_one_the_clipped_gradient_is_reinforces(policy, advantages, mas
 
 
 @pytest.mark.parametrize(
-    ("loss_type", "expected"),
+    ("loss_type", "num_tokens", "expected"),
     [
-        ("reinforce", ((1 + 2) / 2 + 5 / 1 + 0) / 3),
-        ("grpo", ((1 + 2) / 2 + 5 / 1 + 0) / 3),
-        ("bnpo", (1 + 2 + 5) / 3),
-        ("dapo", (1 + 2 + 5) / 3),
-        ("dr_grpo", (1 + 2 + 5) / (3 * 10)),
+        ("reinforce", None, ((1 + 2) / 2 + 5 / 1 + 0) / 3),
+        ("grpo", None, ((1 + 2) / 2 + 5 / 1 + 0) / 3),
+        ("bnpo", 4, (1 + 2 + 5) / 3),
+        ("dapo", None, (1 + 2 + 5) / 3),
+        ("dapo", 4, (1 + 2 + 5) / 4),
+        ("dapo", torch.tensor([2, 10, 1]), (1 + 2) / 2 + 5 / 10 + 0),
+        ("dr_grpo", None, (1 + 2 + 5) / (3 * 10)),
     ],
 )
-def test_aggregation_by_hand(loss_type, expected):
+def test_aggregation_by_hand(loss_type, num_tokens, expected):
     losses = torch.tensor([[1.0, 2.0], [5.0, 99.0], [99.0, 99.0]])
     mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
+    average = LOSSES[loss_type].average
     loss = average_token_losses(
-        losses, mask, average=LOSSES[loss_type].average, max_completion_length=10
+        losses, mask, average=average, max_completion_length=10, num_tokens=num_tokens
     )
     assert loss.item() == pytest.approx(expected)
 
