@@ -28,7 +28,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path):
     base, checkpoint = tmp_path / "base", tmp_path / "sft"
     write_tiny(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)
     save_system(base, "")
-    sft = PARAMS.sft.model_copy(update={"save_steps": 0, "num_epochs": 2})
+    sft = PARAMS.sft.model_copy(update={"save_steps": 0, "num_epochs": 2, "learning_rate": 0.002})
     taught = plain_sft(sets.sft, base, PARAMS, tmp_path / "scratch", sft=sft)
     taught.train()
     taught.save_model(str(checkpoint))
