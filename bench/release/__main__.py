@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from bench.release.check import faults, file_md5
-from bench.release.example import EXPERIMENT, RECORD, grades_of
+from bench.release.example import EXPERIMENT, RECORD, STEPS, grades_of
 from bench.release.pages import REPORTS, pages
 from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
@@ -105,11 +105,15 @@ def write_version(version: str) -> None:
 
 def run_example() -> None:
     """Run the changed default of docs/compare.md as an experiment, and store both sides' grades."""
+    steps = load_params().grpo.max_steps
+    half = steps // 2
     known = git("for-each-ref", "--format=%(refname:lstrip=-1)", "refs/exps").split()
     if EXPERIMENT not in known:
-        changed = ("-S", "grpo.max_steps=50", "grade@grpo")
+        changed = ("-S", f"{STEPS}={half}", "grade@grpo")
         python("-m", "dvc", "exp", "run", "--temp", "--name", EXPERIMENT, *changed)
-    write_json(RECORD, grades_of(EXPERIMENT))
+    write_json(
+        RECORD, {STEPS: {"HEAD": str(steps), "workspace": str(half)}} | grades_of(EXPERIMENT)
+    )
 
 
 def copy_provenance() -> None:
