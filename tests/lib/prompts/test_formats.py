@@ -174,6 +174,11 @@ def test_a_reference_that_its_format_cannot_hold_is_a_fault(name, reference):
     assert f"`{name}`" in render_target(problem, prompt_format(name)).fault
 
 
+@pytest.mark.parametrize("text", ["<reasoning>\n2 + 3", "2 + 3</reasoning>"])
+def test_reasoning_without_one_of_its_tags_is_none(text):
+    assert prompt_format("xml").parse(text).reasoning is None
+
+
 def test_r1_zero_needs_the_space_between_its_tags():
     parsed = R1_ZERO.parse(" Add.</think>\n<answer>4</answer>")
     assert not parsed.format_ok
