@@ -155,6 +155,11 @@ PREFERRING = {
             "grpo.trainer=trl cannot do",
             "prompt.tool: calculator. Use",
         ),
+        (
+            {"grpo.trainer": "trl", "grpo.loss": "reinforce"},
+            "grpo.trainer=trl cannot do",
+            "grpo.loss: reinforce. Use",
+        ),
         ({"grpo.curriculum_low": 0.9}, "grpo", "curriculum_high=0.875"),
     ],
     ids=str,
