@@ -247,8 +247,8 @@ def test_one_file_for_both_sets_gives_what_two_copies_give(bare, lacks_solution)
 def test_a_generator_that_runs_out_of_problems_says_so():
     small = {"max_value": 10, "max_operand": 2, "max_factor": 2, "level_weights": [1.0]}
     changes = {f"prepare.synthetic.{name}": value for name, value in small.items()}
-    with pytest.raises(UserError, match=r"prepare\.synthetic: 800 problems for `grpo`"):
-        _prepare({**changes, "prepare.synthetic.num_grpo": 800})
+    with pytest.raises(UserError, match=r"prepare\.synthetic: 5000 problems for `grpo`"):
+        _prepare({**changes, "prepare.synthetic.num_grpo": 5000})
 
 
 PROMPT = "A conversation between User and Assistant. User: What is {n} + 1? Assistant: <think>"
