@@ -111,9 +111,8 @@ def run_example() -> None:
     if EXPERIMENT not in known:
         changed = ("-S", f"{STEPS}={half}", "grade@grpo")
         python("-m", "dvc", "exp", "run", "--temp", "--name", EXPERIMENT, *changed)
-    write_json(
-        RECORD, {STEPS: {"HEAD": str(steps), "workspace": str(half)}} | grades_of(EXPERIMENT)
-    )
+    sides = {"HEAD": steps, "workspace": half}
+    write_json(RECORD, {"steps": sides, "grades": grades_of(EXPERIMENT)})
 
 
 def copy_provenance() -> None:

@@ -77,7 +77,7 @@ def file_md5(path: str) -> str:
 
 def example_faults() -> Iterator[str]:
     """Compare the run that the example starts from with the default run's rates."""
-    grades = read_json(RECORD)
+    grades = read_json(RECORD)["grades"]
     exported = read_json(Path("reports/metrics/report.json"))["exported"]
     for mode, measure in MEASURES.items():
         own = fmean(rate(grades[f"held_out {mode}"]["HEAD"], mode=mode).values())

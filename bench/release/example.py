@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dvc.api import DVCFileSystem
@@ -16,12 +16,11 @@ from lib.stats import paired_difference
 RECORD = Path("bench/release/example.json")
 EXPERIMENT = "release-example"
 STEPS = "grpo.max_steps"
-"""The record's key of the number of steps of each side."""
 SIDES = ("HEAD", "workspace")
 CURVES = "file:///home/you/reckon/data/scratch/compare/index.html"
 
 Grades = dict[str, dict[str, str]]
-"""Set and mode → side → number of right completions by problem, one digit each; and `STEPS`."""
+"""Set and mode → side → number of right completions by problem, one digit each."""
 
 
 def grades_of(experiment: str) -> Grades:
@@ -45,8 +44,6 @@ def rate(digits: str, *, mode: str) -> dict[str, float]:
 
 def comparisons(grades: Grades) -> Iterator[Comparison]:
     for key, sides in grades.items():
-        if key == STEPS:
-            continue
         benchmark, mode = key.split()
         old, new = (rate(sides[name], mode=mode) for name in SIDES)
         yield Comparison(
@@ -58,9 +55,9 @@ def comparisons(grades: Grades) -> Iterator[Comparison]:
         )
 
 
-def printed(grades: Grades) -> str:
+def printed(steps: Mapping[str, int], grades: Grades) -> str:
     """Render the end of `make repro && make compare`, without the pointers to more."""
-    old, new = ({STEPS: int(grades[STEPS][side])} for side in SIDES)
+    old, new = ({STEPS: steps[side]} for side in SIDES)
     against = summarize(
         list(comparisons(grades)),
         params=params_table(old, new, base="HEAD", everything=False),
@@ -75,9 +72,8 @@ def printed(grades: Grades) -> str:
     return re.sub(r"\x1b\[\d*m", "", lines)
 
 
-def with_example(page: str, grades: Grades) -> str:
+def with_example(page: str, *, steps: Mapping[str, int], grades: Grades) -> str:
     """Replace the new number of steps and the output of `make compare`, up to the next command."""
     before, command, rest = page.partition("make repro && make compare\n")
-    number = grades[STEPS]["workspace"]
-    before = re.sub(r"\d+(?=/' params\.yaml && $)", number, before)
-    return f"{before}{command}...\n{printed(grades)}\n{rest[rest.index('$ ') :]}"
+    before = re.sub(r"\d+(?=/' params\.yaml && $)", str(steps["workspace"]), before)
+    return f"{before}{command}...\n{printed(steps, grades)}\n{rest[rest.index('$ ') :]}"

@@ -51,7 +51,7 @@ def pages() -> Iterator[Page]:
             arguments = name, study, metrics
             yield Page(RESULTS, numbers, lambda text, own=arguments: with_rates(text, *own))
     example = read_json(RECORD)
-    yield Page(COMPARE, RECORD, lambda text: with_example(text, example))
+    yield Page(COMPARE, RECORD, lambda text: with_example(text, **example))
     results = COVERAGE.relative_to(ROOT)
     coverage = read_json(results)
     for table in (problems_table(coverage["problems"]), seeds_table(coverage["seeds"])):

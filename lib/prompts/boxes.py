@@ -27,8 +27,6 @@ def last_box(text: str) -> Box | None:
     last = None
     # A stack of the braces that are still open.
     open_braces: list[re.Match[str]] = []
-    # The pattern matches `\boxed{` (group "box"), `{`, `}`, or an escaped character such as `\{`,
-    # which neither opens nor closes.
     for match in _BRACE.finditer(text):
         if match["box"] or match.group() == "{":
             open_braces.append(match)
